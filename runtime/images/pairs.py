@@ -51,9 +51,12 @@ def paired_images(
     return pairs
 
 
-def _images(
-    folder: str | os.PathLike[str], others: re.Pattern[str], own: re.Pattern[str]
-) -> list[Path]:
+def list_folder(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the images of a folder, sorted by name; hidden ones are left out.
+
+    Raises:
+        NystraError: There is no such folder, or no image in it.
+    """
     place = Path(folder)
     if not place.is_dir():
         raise NystraError(f"no folder at {place}, expected a folder of images")
@@ -62,10 +65,17 @@ def _images(
         for path in place.iterdir()
         if path.suffix.lower() in READ_SUFFIXES and path.is_file() and not path.name.startswith(".")
     )
+    if not images:
+        raise NystraError(f"the folder {place} holds no images: {', '.join(READ_SUFFIXES)}")
+    return images
+
+
+def _images(
+    folder: str | os.PathLike[str], others: re.Pattern[str], own: re.Pattern[str]
+) -> list[Path]:
+    images = list_folder(folder)
     if any(own.search(path.stem) for path in images):
         images = [path for path in images if not others.search(path.stem)]
-    if not images:
-        raise NystraError(f"the folder {place} holds no images ({', '.join(READ_SUFFIXES)})")
     return images
 
 

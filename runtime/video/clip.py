@@ -44,8 +44,8 @@ class Clip:
         color: How its pixels are stored.
         time_base: Seconds per tick of its time stamps; None for frames without times.
         rate: Mean frames per second; None for frames without times.
-        even: All frames are shown for the same time.
         aspect: Width over height of a pixel.
+        besides: What it holds that a folder of frames does not, in words.
         warnings: Warnings about it.
     """
 
@@ -54,8 +54,8 @@ class Clip:
     color: Color
     time_base: Fraction | None = None
     rate: Fraction | None = None
-    even: bool = True
     aspect: Fraction = Fraction(1)
+    besides: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 

@@ -1,75 +1,38 @@
-"""PyAV, the containers and codecs of videos.
-
-A demuxer of FFmpeg is listed only if it reads nothing but the file itself: no playlist and no list
-of files.
-"""
+"""PyAV, and the containers and codecs of videos."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ...core.errors import BackendUnavailableError, NystraError
+from ...core.files.reading import open_regular
 from ...core.installation import not_installed
 
-HEAD = 197
-"""Bytes that `demuxer_of` looks at."""
+MAX_PIXELS = 1 << 26
+"""Largest frame that is decoded, in pixels: 8192x8192."""
+
+_MAX_STREAMS = 64
 
 WRITTEN = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
 """Suffix of a video that is written -> FFmpeg's name of its muxer."""
 
 READ_SUFFIXES = (
     *(*WRITTEN, ".webm", ".3gp", ".avi", ".wmv", ".asf", ".flv", ".f4v", ".ts", ".m2ts", ".mts"),
-    *(".mpg", ".mpeg", ".vob", ".y4m"),
+    *(".mpg", ".mpeg", ".vob", ".y4m", ".ogv", ".ogm", ".rm", ".rmvb", ".mxf", ".dv", ".divx"),
+    *(".nut", ".ivf", ".h264"),
 )
-"""Suffixes of the videos that are read."""
+"""Suffixes of videos, also of those that are only refused."""
 
-_OTHER_SUFFIXES = (".ogv", ".ogm", ".rm", ".rmvb", ".mxf", ".dv", ".divx", ".nut", ".ivf", ".h264")
+_DEMUXERS = "matroska,webm,mov,mp4,avi,flv,asf,mpeg,yuv4mpegpipe,mpegts"
+"""FFmpeg's names of the demuxers that are used: they read nothing but the file itself, no playlist
+and no list of files."""
 
-_DEMUXERS: tuple[tuple[str, Callable[[bytes], bool]], ...] = (
-    ("matroska", lambda head: head.startswith(b"\x1aE\xdf\xa3")),
-    ("mov", lambda head: head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")),
-    ("avi", lambda head: head[:4] == b"RIFF" and head[8:12] == b"AVI "),
-    ("flv", lambda head: head.startswith(b"FLV\x01")),
-    ("asf", lambda head: head.startswith(b"\x30\x26\xb2\x75\x8e\x66\xcf\x11")),
-    ("mpeg", lambda head: head.startswith(b"\x00\x00\x01\xba")),
-    ("yuv4mpegpipe", lambda head: head.startswith(b"YUV4MPEG2 ")),
-    ("mpegts", lambda head: head[:1] == b"G" == head[188:189]),
-    ("mpegts", lambda head: head[4:5] == b"G" == head[196:197]),
-)
-
-
-def demuxer_of(head: bytes, path: Path) -> str:
-    """Return FFmpeg's name of the demuxer of a file.
-
-    Args:
-        head: Its first `HEAD` bytes.
-        path: For the message.
-
-    Raises:
-        NystraError: It is in none of the formats.
-    """
-    for name, fits in _DEMUXERS:
-        if fits(head):
-            return name
-    raise NystraError(
-        f"{path} is not a video in a supported format (mp4, mov, mkv, webm, avi, wmv, flv, ts, "
-        "mpg, y4m). Another container is rewritten without loss by: ffmpeg -i IN -c copy OUT.mkv"
-    )
-
-
-def is_read(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path has the suffix of a video, also of one that is only refused."""
-    return Path(path).suffix.lower() in (*READ_SUFFIXES, *_OTHER_SUFFIXES)
-
-
-def is_written(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path has the suffix of a video that is written."""
-    return Path(path).suffix.lower() in WRITTEN
-
+REPAIR = "Repair or convert it with another program first"
 
 CODECS = {"h264": "libx264", "hevc": "libx265", "prores": "prores_ks", "ffv1": "ffv1"}
 """Name of a codec -> its encoder."""
@@ -79,6 +42,16 @@ RATED = ("h264", "hevc")
 
 WITH_ALPHA = {".mov": "prores", ".mkv": "ffv1"}
 """Suffix of a video -> the codec that keeps its alpha."""
+
+
+def is_read(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path has the suffix of a video, also of one that is only refused."""
+    return Path(path).suffix.lower() in READ_SUFFIXES
+
+
+def is_written(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path has the suffix of a video that is written."""
+    return Path(path).suffix.lower() in WRITTEN
 
 
 def load_av() -> ModuleType:
@@ -106,6 +79,59 @@ def av_errors(what: str, advice: str) -> Iterator[None]:
     av = load_av()
     try:
         yield
-    except (av.error.FFmpegError, ValueError) as error:  # ValueError: what PyAV finds by itself
+    except (av.error.FFmpegError, OSError, ValueError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]
         raise NystraError(f"{what}: {reason}. {advice}") from error
+
+
+@contextmanager
+def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield a file as PyAV's container, and its first video stream that is not a still image.
+
+    Frames that are too large are refused before they are decoded.
+
+    Raises:
+        NystraError: It is missing, not a video, or too large.
+        BackendUnavailableError: PyAV is missing.
+    """
+    av = load_av()
+    bounds = {"max_pixels": str(MAX_PIXELS), "max_streams": str(_MAX_STREAMS)}
+    what = (
+        f"{path} is damaged, truncated or not a video in a supported format (mp4, mov, mkv, webm, "
+        "avi, wmv, flv, ts, mpg, y4m)"
+    )
+    advice = f"{REPAIR}, such as by ffmpeg -i IN -c copy OUT.mkv"
+    with open_regular(path, "the video") as file:
+        with av_errors(what, advice):
+            options = {"format_whitelist": _DEMUXERS, **bounds}
+            container = av.open(file, options=options, metadata_errors="replace")
+        with container:
+            moving = [stream for stream in container.streams.video if not is_still(stream)]
+            if not moving:
+                kinds = ", ".join(sorted({stream.type for stream in container.streams}))
+                raise NystraError(f"{path} holds no video stream, only {kinds or 'nothing'}")
+            stream = moving[0]
+            context = stream.codec_context
+            if context.width * context.height > MAX_PIXELS:
+                raise NystraError(
+                    f"the video {path} is {context.width}x{context.height}, expected at most "
+                    f"{MAX_PIXELS >> 20} million pixels"
+                )
+            context.options = {"err_detect": "explode", "max_pixels": bounds["max_pixels"]}
+            stream.thread_type = "AUTO"
+            yield container, stream
+
+
+def is_still(stream: Any) -> bool:
+    """Return whether a stream is a picture, such as a cover."""
+    return bool(stream.disposition & load_av().stream.Disposition.attached_pic)
+
+
+def describe(stream: Any) -> str:
+    """Return a stream in words: ``subtitle stream 1 (srt, ger)``."""
+    if stream.type == "attachment":
+        return f"attachment {stream.name}"
+    codec = getattr(stream.codec_context, "name", None)
+    language = stream.metadata.get("language")
+    about = ", ".join(text for text in (codec, language) if text and text != "und")
+    return f"{stream.type} stream {stream.index}" + (f" ({about})" if about else "")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.writing import atomic_path, check_can_make, make_folder
 from ..images.image_data import ImageData
 from ..images.metadata import names_of
-from .clip import Clip, Frame, FrameSource
-from .containers import CODECS, RATED, WITH_ALPHA, WRITTEN, av_errors, load_av
-from .file_source import FULL, VideoFile, open_video
+from .clip import Clip, Color, Frame, FrameSource
+from .containers import CODECS, RATED, WITH_ALPHA, WRITTEN, av_errors, load_av, open_video
+from .file_source import VideoFile
 from .other_streams import OtherStreams
 from .rgb import Converter, to_values
 
@@ -22,10 +22,12 @@ _CRF = 18
 _ADVICE = "Choose .mkv, which supports every audio codec, or the other `codec`"
 _OPTIONS = {"hevc": {"x265-params": "log-level=none"}, "ffv1": {"level": "3", "slicecrc": "1"}}
 _TAGS = {"h264": "avc1", "hevc": "hvc1"}
+_LIMITED, _FULL = 1, 2
+"""FFmpeg's numbers of the ranges."""
 
 
 class VideoSink:
-    """Encodes frames into a temporary file, inside a ``with`` block; without an error it is moved.
+    """Encodes frames into a temporary file, which is moved into place when all are written.
 
     Attributes:
         warnings: What of the source the video does not hold.
@@ -62,43 +64,40 @@ class VideoSink:
         load_av()
         _check_target(target, source, overwrite)
         clip = source.clip
-        if clip.time_base is None or clip.rate is None:
+        if clip.time_base is None:
             raise NystraError("a folder of frames has no frame rate: give one, such as `fps` 25")
         self._target, self._source, self._clip = target, source, clip
-        self._time_base, self._rate = clip.time_base, clip.rate
+        self._time_base = clip.time_base
         self._size = (clip.size[0] * scale, clip.size[1] * scale)
         self._codec = _choose_codec(clip, codec, crf, target.suffix.lower())
         self._options = {**_OPTIONS.get(self._codec, {})}
         if self._codec in RATED:
             self._options |= {"crf": str(_CRF if crf is None else crf), "preset": "medium"}
-        self._format, self._bits, self._alpha = _pixel_format(clip, self._size, self._codec)
-        self._color = replace(clip.color, bits=self._bits, alpha=self._alpha)
+        self._format, self._bits, self._alpha = _choose_format(clip, self._size, self._codec)
         self._rgb_format = "rgba64le" if self._alpha else "rgb48le"
+        self._others: OtherStreams | None = None
         self.warnings = self._find_lost()
-        self._stack, self._others = ExitStack(), OtherStreams(None, None)
 
-    def __enter__(self) -> VideoSink:
-        """Open the file with its streams.
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Open the file with its streams, and complete it at the end of the block.
 
         Raises:
-            NystraError: The container does not support the sound.
+            NystraError: The container does not support the sound, or the disk is full.
             BackendUnavailableError: This PyAV has no encoder for the codec.
         """
-        try:
-            make_folder(self._target.parent)
-            self._open(self._stack.enter_context(atomic_path(self._target)))
-        except BaseException as error:
-            self._stack.__exit__(type(error), error, error.__traceback__)
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        make_folder(self._target.parent)
+        with atomic_path(self._target) as place, ExitStack() as stack:
+            self._open(place, stack)
+            yield
+            with av_errors(f"{self._target.name} cannot be written", _ADVICE):
+                self._container.mux(self._stream.encode(None))
+                if self._others is not None:
+                    self._others.copy_until(None)
+                self._container.close()
+            if self._others is not None:
+                with load_av().open(str(place), metadata_errors="replace") as copy:
+                    self.warnings += self._others.find_lost(copy)
 
     def wants(self, index: int) -> bool:
         """Whether a frame is missing: each is."""
@@ -114,53 +113,41 @@ class VideoSink:
         if image.alpha is not None and not self._clip.color.alpha:
             lost.append(f"not kept: the alpha of frame {frame.index + 1}, since the first has none")
         self.warnings = list(dict.fromkeys([*self.warnings, *image.notes, *lost]))
+        values = to_values(image, self._alpha)
+        rgb = load_av().VideoFrame.from_ndarray(values, format=self._rgb_format)
+        rgb.pts, rgb.time_base = frame.time, self._time_base
         with av_errors(f"frame {frame.index + 1} cannot be written", _ADVICE):
-            self._others.copy_until(self._container, frame.time * self._time_base)
-            self._container.mux(self._stream.encode(self._encodable(frame, image)))
+            if self._others is not None:
+                self._others.copy_until(frame.time * self._time_base)
+            stored, color = self._convert(rgb), self._clip.color
+            stored.colorspace, stored.color_range = color.matrix, _range(color)
+            self._container.mux(self._stream.encode(stored))
 
-    def finish(self) -> None:
-        """Complete the video.
-
-        Raises:
-            NystraError: It cannot be written, or the disk is full.
-        """
-        with av_errors(f"{self._target.name} cannot be written", _ADVICE):
-            self._container.mux(self._stream.encode(None))
-            self._others.copy_until(self._container, None)
-            self._container.close()
-        self.warnings += self._others.lost
+    def _open(self, place: Path, stack: ExitStack) -> None:
+        kind, sound, video = WRITTEN[self._target.suffix.lower()], "", None
         if isinstance(self._source, VideoFile):
-            with load_av().open(str(self._place), metadata_errors="replace") as copy:
-                self.warnings += self._others.find_lost_tags(copy)
-
-    def _open(self, place: Path) -> None:
-        kind, sound, video = WRITTEN[self._target.suffix.lower()], "none", None
-        if isinstance(self._source, VideoFile):
-            container, video = self._stack.enter_context(open_video(self._source.path))
-            self._others = OtherStreams(container, video)
-            kinds = sorted({track.codec_context.name for track in container.streams.audio})
-            sound = ", ".join(kinds) or "none"
+            source, video = stack.enter_context(open_video(self._source.path))
+            sound = ", ".join(track.codec_context.name for track in source.streams.audio)
         # The edit list of mp4 counts in this unit: milliseconds would move the first frame.
         ticks = {"movie_timescale": str(self._time_base.denominator)}
-        what = f"{self._target.name} cannot be written with {self._codec} and its sound ({sound})"
-        self._place = place
+        options = {} if kind == "matroska" else ticks
+        what = f"{self._target.name} cannot be written with {self._codec} and its sound ({sound or 'none'})"
         with av_errors(what, _ADVICE):
-            self._container = load_av().open(
-                str(place), "w", format=kind, options={} if kind == "matroska" else ticks
-            )
-            self._stack.callback(self._container.close)
+            self._container = load_av().open(str(place), "w", format=kind, options=options)
+            stack.callback(self._container.close)
             self._stream = self._add_stream(kind)
+            stored = replace(self._clip.color, bits=self._bits)
             self._convert = Converter(
-                self._size, self._rgb_format, self._format, self._color, self._time_base
+                self._size, self._rgb_format, self._format, stored, self._time_base
             )
             if video is not None:
-                self._others.add_to(self._container, self._stream)
+                self._others = OtherStreams(source, video, self._container, self._stream)
             self._container.start_encoding()
 
     def _add_stream(self, kind: str) -> Any:
         try:
             stream = self._container.add_stream(
-                CODECS[self._codec], rate=self._rate, options=self._options
+                CODECS[self._codec], rate=self._clip.rate, options=self._options
             )
         except load_av().codec.codec.UnknownCodecError as error:
             raise BackendUnavailableError(
@@ -171,20 +158,11 @@ class VideoSink:
         stream.height, stream.width = self._size
         stream.pix_fmt, stream.time_base = self._format, self._time_base
         context.time_base, context.sample_aspect_ratio = self._time_base, self._clip.aspect
-        context.colorspace, context.color_range = color.matrix, FULL if color.full else 1
+        context.colorspace, context.color_range = color.matrix, _range(color)
         context.color_primaries, context.color_trc = color.primaries, color.transfer
         if kind != "matroska" and self._codec in _TAGS:
             context.codec_tag = _TAGS[self._codec]
         return stream
-
-    def _encodable(self, frame: Frame, image: ImageData) -> Any:
-        """Return an image as a frame of PyAV in the pixel format of the video."""
-        values = to_values(image, self._color)
-        rgb = load_av().VideoFrame.from_ndarray(values, format=self._rgb_format)
-        rgb.pts, rgb.time_base = frame.time, self._time_base
-        encodable, color = self._convert(rgb), self._clip.color
-        encodable.colorspace, encodable.color_range = color.matrix, FULL if color.full else 1
-        return encodable
 
     def _find_lost(self) -> list[str]:
         lost = []
@@ -200,6 +178,10 @@ class VideoSink:
         return lost
 
 
+def _range(color: Color) -> int:
+    return _FULL if color.full else _LIMITED
+
+
 def _choose_codec(clip: Clip, codec: str | None, crf: int | None, suffix: str) -> str:
     if codec is None and clip.color.alpha:
         codec = WITH_ALPHA.get(suffix)
@@ -209,7 +191,7 @@ def _choose_codec(clip: Clip, codec: str | None, crf: int | None, suffix: str) -
     return codec
 
 
-def _pixel_format(clip: Clip, size: tuple[int, int], codec: str) -> tuple[str, int, bool]:
+def _choose_format(clip: Clip, size: tuple[int, int], codec: str) -> tuple[str, int, bool]:
     """Return the pixel format nearest to that of a clip, its bits, and whether it has alpha."""
     source = load_av().VideoFormat(clip.color.pixel_format, 4, 4)
     across, down = source.chroma_width(4), source.chroma_height(4)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -12,34 +12,29 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import NystraError
-from ...core.files.reading import open_regular
 from ..images.image_data import ImageData
 from .clip import Clip, Color, Frame
-from .containers import HEAD, av_errors, demuxer_of, load_av
+from .containers import REPAIR, av_errors, describe, open_video
 from .rgb import MATRICES, Converter, to_image
 
-MAX_PIXELS = 1 << 26
-"""Largest frame that is decoded, in pixels: 8192x8192."""
-
-_MAX_STREAMS = 64
 _MAX_FRAMES = 10_000_000
-UNSPECIFIED, FULL = 2, 2
+_UNSPECIFIED, _FULL = 2, 2
 """The numbers of unspecified colors, and of the full range."""
 _HDR = {16: "PQ", 18: "HLG"}
 _SHORT = 0.25
 """Seconds by which the streams may end before the duration in the file."""
-_REPAIR = "Repair or convert it with another program first"
 _LOST = {
-    **dict.fromkeys(("DOVI_METADATA", "DOVI_RPU_BUFFER"), "Dolby Vision metadata"),
-    **dict.fromkeys(("DYNAMIC_HDR_PLUS", "DYNAMIC_HDR_VIVID"), "dynamic HDR metadata"),
-    **dict.fromkeys(("MASTERING_DISPLAY_METADATA", "CONTENT_LIGHT_LEVEL"), "HDR mastering display"),
+    "DOVI": "Dolby Vision metadata",
+    "DYNAMIC_HDR": "dynamic HDR metadata",
+    "MASTERING_DISPLAY": "HDR mastering display",
+    "CONTENT_LIGHT": "HDR light levels",
     "A53_CC": "closed captions",
     "STEREO3D": "3D metadata",
     "S12M_TIMECODE": "time codes",
     "SPHERICAL": "360-degree metadata",
     "ICC_PROFILE": "color profile",
 }
-"""What else frames may hold, which the encoders do not get: FFmpeg's name and the words."""
+"""What else frames may hold, which the encoders do not get: how FFmpeg's name begins, and words."""
 
 
 class VideoFile:
@@ -61,21 +56,26 @@ class VideoFile:
         with open_video(path) as (container, stream):
             self._times = _read_times(container, stream, path)
         with open_video(path) as (container, stream):
-            first = next(self._decoded(container, stream), None)
+            first = next(self._decode(container, stream), None)
             if first is None:
-                raise NystraError(f"the video {path} has no frame that can be decoded. {_REPAIR}")
-            self._first = (first.width, first.height, first.format.name)
-            self._quarter_turns = round(float(first.rotation or 0) / 90) % 4
+                raise NystraError(f"the video {path} has no frame that can be decoded. {REPAIR}")
             color = _color(first, stream, path)
             aspect = stream.codec_context.sample_aspect_ratio or Fraction(1)
             size = (first.height, first.width)
+            self._first, self._to_rgb = _kind(first), _rgb_converter(first, color)
+            self._quarter_turns = round(float(first.rotation or 0) / 90) % 4
             if self._quarter_turns % 2:
                 size, aspect = size[::-1], 1 / aspect
-            rate, steps = _mean_rate(self._times, stream), np.diff(self._times)
-            even = not len(steps) or bool(steps.max() - steps.min() <= 2)
-            warnings = tuple(_warnings(first, stream, color))
-            count = len(self._times)
-            self.clip = Clip(count, size, color, stream.time_base, rate, even, aspect, warnings)
+            self.clip = Clip(
+                len(self._times),
+                size,
+                color,
+                stream.time_base,
+                Fraction(stream.average_rate or stream.guessed_rate or 25),
+                aspect,
+                tuple(_besides(container, stream, color, self._times)),
+                tuple(_warnings(first, stream, color)),
+            )
 
     def frames(self) -> Iterator[Frame]:
         """Yield all frames in display order.
@@ -85,100 +85,62 @@ class VideoFile:
         """
         count = 0
         with open_video(self.path) as (container, stream):
-            for frame in self._decoded(container, stream):
-                self._check_first(frame, count)
-                # avi has times of decoding alone.
-                known = container.format.name != "avi" and frame.pts is not None
-                time = frame.pts if known else self._times[min(count, len(self._times) - 1)]
-                yield Frame(count, int(time), partial(self._image, frame))
+            for frame in self._decode(container, stream):
+                if _kind(frame) != self._first:
+                    raise NystraError(
+                        f"frame {count + 1} of {self.path} is {_kind(frame)}, the first one "
+                        f"{self._first}: expected frames of one size and format; cut the video "
+                        "there first"
+                    )
+                # The frames of avi have no times of their own.
+                time = self._times[min(count, len(self._times) - 1)]
+                yield Frame(count, time, partial(self._image, frame))
                 count += 1
         if count < self.clip.count:
             raise NystraError(
                 f"{self.clip.count - count} of the {self.clip.count} frames of {self.path} cannot "
-                f"be decoded: {_REPAIR}"
+                f"be decoded: {REPAIR}"
             )
 
     def name(self, index: int) -> Path:
         """Return a file name for a frame, counted from 1."""
         return Path(f"frame_{index + 1:06d}.png")
 
-    def _decoded(self, container: Any, stream: Any) -> Iterator[Any]:
+    def _decode(self, container: Any, stream: Any) -> Iterator[Any]:
         frames = container.decode(stream)
-        for index in range(_MAX_FRAMES):
-            what = f"frame {index + 1} of the video {self.path} is damaged"
-            with av_errors(what, _REPAIR):
+        for number in itertools.count(1):
+            what = f"frame {number} of the video {self.path} is damaged"
+            with av_errors(what, REPAIR):
                 frame = next(frames, None)
             if frame is None:
                 return
             if frame.is_corrupt:
-                raise NystraError(f"{what}. {_REPAIR}")
+                raise NystraError(f"{what}. {REPAIR}")
             yield frame
 
-    def _check_first(self, frame: Any, index: int) -> None:
-        own = (frame.width, frame.height, frame.format.name)
-        if own != self._first:
-            ours, first = ("{}x{}, {}".format(*each) for each in (own, self._first))
-            raise NystraError(
-                f"frame {index + 1} of {self.path} is {ours}, the first one {first}: expected "
-                "frames of one size and format; cut the video there first"
-            )
-
     def _image(self, frame: Any) -> ImageData:
-        color, given = self.clip.color, frame.format.name
-        target = "rgba64le" if color.alpha else "rgb48le"
-        is_rgb = frame.format.is_rgb
-        if is_rgb:
-            rgb = frame.reformat(format=target)
-        else:
-            size = (frame.height, frame.width)
-            rgb = Converter(size, given, target, color, frame.time_base)(frame)
-        return to_image(rgb, color, self._quarter_turns, converted=not is_rgb)
-
-
-@contextmanager
-def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Yield a file as PyAV's container, and its first video stream that is not a still image.
-
-    Only the file itself is read: the container is detected from its first bytes, so that no
-    playlist can refer to other files, and frames that are too large are refused before they are
-    decoded.
-
-    Raises:
-        NystraError: It is missing, not a video, or too large.
-        BackendUnavailableError: PyAV is missing.
-    """
-    av = load_av()
-    bounds = {"max_pixels": str(MAX_PIXELS), "max_streams": str(_MAX_STREAMS)}
-    with open_regular(path, "the video") as file:
-        kind = demuxer_of(file.read(HEAD), path)
-        file.seek(0)
-        with av_errors(f"the video {path} cannot be read: damaged or truncated", _REPAIR):
-            container = av.open(file, format=kind, options=bounds, metadata_errors="replace")
-        with container:
-            moving = [stream for stream in container.streams.video if not is_still(stream)]
-            if not moving:
-                kinds = ", ".join(sorted({stream.type for stream in container.streams}))
-                raise NystraError(f"{path} holds no video stream, only {kinds or 'nothing'}")
-            stream = moving[0]
-            context = stream.codec_context
-            if context.width * context.height > MAX_PIXELS:
-                raise NystraError(
-                    f"the video {path} is {context.width}x{context.height}, expected at most "
-                    f"{MAX_PIXELS >> 20} million pixels"
-                )
-            context.options = {"err_detect": "explode", "max_pixels": bounds["max_pixels"]}
-            stream.thread_type = "AUTO"
-            yield container, stream
-
-
-def is_still(stream: Any) -> bool:
-    """Return whether a stream is a picture, such as a cover."""
-    return bool(stream.disposition & load_av().stream.Disposition.attached_pic)
+        converted = not frame.format.is_rgb
+        return to_image(
+            self._to_rgb(frame), self.clip.color, self._quarter_turns, converted=converted
+        )
 
 
 def default_matrix(height: int) -> int:
     """Return the matrix of a video without a tag: BT.709 from 720 lines on, otherwise BT.601."""
     return 1 if height >= 720 else 6
+
+
+def _kind(frame: Any) -> str:
+    return f"{frame.width}x{frame.height} {frame.format.name}"
+
+
+def _rgb_converter(first: Any, color: Color) -> Any:
+    """Return what converts frames like the first one to RGB of 16 bits."""
+    target = "rgba64le" if color.alpha else "rgb48le"
+    if first.format.is_rgb:
+        return lambda frame: frame.reformat(format=target)
+    size = (first.height, first.width)
+    return Converter(size, first.format.name, target, color, first.time_base)
 
 
 def _read_times(container: Any, stream: Any, path: Path) -> list[int]:
@@ -211,33 +173,39 @@ def _read_times(container: Any, stream: Any, path: Path) -> list[int]:
     return sorted(times)
 
 
-def _mean_rate(times: list[int], stream: Any) -> Fraction:
-    rate = stream.average_rate
-    if len(times) > 1 and not (rate and 0 < rate <= 1000):
-        rate = Fraction(len(times) - 1, times[-1] - times[0]) / stream.time_base
-    return Fraction(rate or 25).limit_denominator(100_000)
-
-
 def _color(frame: Any, stream: Any, path: Path) -> Color:
     context, components = stream.codec_context, frame.format.components
-    bits = max(component.bits for component in components)
-    matrix, full = int(frame.colorspace), int(frame.color_range) == FULL
-    if frame.format.is_rgb or matrix in (UNSPECIFIED, 0):
+    name, is_rgb = frame.format.name, frame.format.is_rgb
+    matrix = int(frame.colorspace)
+    if is_rgb or matrix in (_UNSPECIFIED, 0):
         matrix = default_matrix(frame.height)
     if matrix not in MATRICES:
         raise NystraError(
             f"the video {path} has the color matrix {matrix} (ITU-T H.273), which is not converted "
             "to RGB: convert the video to BT.709 first"
         )
+    full = int(frame.color_range) == _FULL or name.startswith("yuvj")
     return Color(
-        frame.format.name,
-        min(bits, 16),
+        name,
+        min(max(component.bits for component in components), 16),
         any(component.is_alpha for component in components),
         matrix,
-        (full or frame.format.name.startswith("yuvj")) and not frame.format.is_rgb,
+        full and not is_rgb,
         int(context.color_primaries),
         int(context.color_trc),
     )
+
+
+def _besides(container: Any, stream: Any, color: Color, times: list[int]) -> Iterator[str]:
+    for other in container.streams:
+        if other.index != stream.index:
+            yield describe(other)
+    if container.chapters():
+        yield "chapters"
+    if max(color.primaries, color.transfer) > _UNSPECIFIED:  # below it is BT.709
+        yield "color tags"
+    if len(times) > 1 and np.ptp(np.diff(times)) > 2:
+        yield "the times of the frames"
 
 
 def _warnings(frame: Any, stream: Any, color: Color) -> Iterator[str]:
@@ -252,5 +220,6 @@ def _warnings(frame: Any, stream: Any, color: Color) -> Iterator[str]:
     if stream.metadata.get("alpha_mode") == "1" and not color.alpha:
         yield f"not kept: the alpha of {stream.codec_context.name}, which PyAV does not decode"
     names = {data.type.name for data in frame.side_data}
-    for words in sorted({_LOST[name] for name in names if name in _LOST}):
-        yield f"not kept: the {words} of its frames"
+    for begin, words in _LOST.items():
+        if any(name.startswith(begin) for name in names):
+            yield f"not kept: the {words} of its frames"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from ..images.image_data import ImageData
-from ..images.images import READ_SUFFIXES, read_image, read_image_size
+from ..images.images import read_image, read_image_size
+from ..images.pairs import list_folder
 from .clip import Clip, Color, Frame
 from .file_source import default_matrix
 
@@ -38,17 +39,16 @@ class FrameFolder:
             NystraError: There are none, they have several sizes, or one cannot be read.
         """
         self.path = path
-        self.files = files or list_frames(path)
+        self.files = sorted(files or list_folder(path), key=lambda file: frame_order(file.name))
         size = read_image_size(self.files[0])
         for file in self.files[1:]:
-            _check_size(file, read_image_size(file), self.files[0], size)
+            self._check_size(file, read_image_size(file), size)
         first = read_image(self.files[0])
         alpha, deep = first.alpha is not None, first.bits > 8
-        kept = f"yuv{'a' if alpha else ''}420p{'10le' if deep else ''}"
+        pixel_format = f"yuv{'a' if alpha else ''}420p{'10le' if deep else ''}"
         matrix = default_matrix(size[0])
-        color = Color(kept, 10 if deep else 8, alpha, matrix, False, matrix, matrix)
-        base = None if fps is None else 1 / fps
-        self.clip = Clip(len(self.files), size, color, base, fps)
+        color = Color(pixel_format, 10 if deep else 8, alpha, matrix, False, matrix, matrix)
+        self.clip = Clip(len(self.files), size, color, None if fps is None else 1 / fps, fps)
 
     def frames(self) -> Iterator[Frame]:
         """Yield all frames; an image is read when the frame is loaded."""
@@ -61,38 +61,19 @@ class FrameFolder:
 
     def _read(self, file: Path) -> ImageData:
         image = read_image(file)
-        _check_size(file, image.size, self.files[0], self.clip.size)
+        self._check_size(file, image.size, self.clip.size)
         return image
 
-
-def list_frames(folder: Path) -> list[Path]:
-    """Return the images of a folder in order; ``frame2`` comes before ``frame10``.
-
-    Raises:
-        NystraError: There is no such folder, or no image in it.
-    """
-    if not folder.is_dir():
-        raise NystraError(f"no folder at {folder}, expected a folder of frames")
-    files = [
-        file
-        for file in folder.iterdir()
-        if file.suffix.lower() in READ_SUFFIXES and not file.name.startswith(".") and file.is_file()
-    ]
-    if not files:
-        raise NystraError(f"the folder {folder} holds no images: {', '.join(READ_SUFFIXES)}")
-    return sorted(files, key=lambda file: frame_order(file.name))
+    def _check_size(self, file: Path, size: tuple[int, int], expected: tuple[int, int]) -> None:
+        if size != expected:
+            raise NystraError(
+                f"the frame {file} is {size[1]}x{size[0]}, the first one, {self.files[0].name}, "
+                f"{expected[1]}x{expected[0]}: the frames of a video must have one size. If these "
+                "are unrelated images, omit `video`"
+            )
 
 
 def frame_order(name: str) -> list[tuple[int, str]]:
     """Return a sort key of a name: its numbers, and the text between them."""
     parts = re.split(r"([0-9]+)", name)
     return [(int(part[:4000]), "") if place % 2 else (-1, part) for place, part in enumerate(parts)]
-
-
-def _check_size(file: Path, size: tuple[int, int], first: Path, expected: tuple[int, int]) -> None:
-    if size != expected:
-        raise NystraError(
-            f"the frame {file} is {size[1]}x{size[0]}, the first one, {first.name}, "
-            f"{expected[1]}x{expected[0]}: the frames of a video must have one size. If these "
-            "are unrelated images, omit `video`"
-        )

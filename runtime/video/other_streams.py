@@ -7,7 +7,7 @@ from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
-from .file_source import is_still
+from .containers import describe, is_still
 
 _OF_THE_ENCODING = {
     *("encoder", "major_brand", "minor_version", "compatible_brands", "duration", "rotate"),
@@ -18,38 +18,37 @@ _OF_THE_ENCODING = {
 
 
 class OtherStreams:
-    """The streams of an open video besides its frames, its chapters and tags.
+    """The streams of an open video besides its frames, its chapters and tags, on the way to a copy.
 
     Attributes:
-        lost: What was not copied, one sentence each.
+        lost: What was not copied, in words.
     """
 
-    def __init__(self, container: Any, video: Any) -> None:
-        self._container, self._video = container, video
-        self._copies: dict[int, Any] = {}
-        self._packets: Iterator[Any] = iter(())
-        self._next: Any = None
-        self.lost: list[str] = []
-
-    def add_to(self, output: Any, stream: Any) -> None:
+    def __init__(self, container: Any, video: Any, output: Any, stream: Any) -> None:
         """Add streams, chapters and tags to a container before anything is written to it.
 
         Args:
+            container: The open video.
+            video: The stream of its frames.
             output: A container of PyAV that is open for writing.
             stream: Its video stream.
 
         Raises:
             ValueError: It does not hold the sound.
         """
-        _describe(stream, self._video)
-        for track in self._container.streams:
-            if track.index != self._video.index and not self._add(output, track):
-                self.lost.append(f"not kept: the {describe(track)}, which the output does not hold")
-        output.set_chapters(self._container.chapters())
-        output.metadata.update(_tags(self._container.metadata))
+        self._container, self._output = container, output
+        self._copies: dict[int, Any] = {}
+        self._next: Any = None
+        self.lost: list[str] = []
+        _copy_description(video, stream)
+        for track in container.streams:
+            if track.index != video.index and not self._add(track):
+                self.lost.append(describe(track))
+        output.set_chapters(container.chapters())
+        output.metadata.update(_tags(container.metadata))
         self._packets = self._read_packets()
 
-    def copy_until(self, output: Any, time: Fraction | None) -> None:
+    def copy_until(self, time: Fraction | None) -> None:
         """Copy the packets up to a time in seconds, or all that are left."""
         while True:
             self._next = self._next or next(self._packets, None)
@@ -59,23 +58,22 @@ class OtherStreams:
             if time is not None and packet.dts * packet.time_base > time:
                 return
             packet.stream = self._copies[packet.stream.index]
-            output.mux(packet)
+            self._output.mux(packet)
             self._next = None
 
-    def find_lost_tags(self, copy: Any) -> list[str]:
-        """Return what an open copy does not have of tags and chapters, in sentences."""
-        written, lost = set(copy.metadata.values()), []
+    def find_lost(self, copy: Any) -> list[str]:
+        """Return what an open copy does not hold of all of this, in sentences."""
+        parts = list(self.lost)
+        written = set(copy.metadata.values())
         tags = _tags(self._container.metadata)
-        missing = [key for key, value in tags.items() if value not in written]
-        if missing:
-            lost.append(f"not kept: the tags {', '.join(missing)}, which the output does not hold")
-        pictures = [sum(map(is_still, file.streams.video)) for file in (self._container, copy)]
-        if pictures[1] < pictures[0]:
-            lost.append("not kept: the cover, which the output does not hold")
+        if missing := [key for key, value in tags.items() if value not in written]:
+            parts.append(f"tags {', '.join(missing)}")
+        if _count_stills(copy) < _count_stills(self._container):
+            parts.append("cover")
         chapters = len(self._container.chapters()) - len(copy.chapters())
         if chapters > 0:
-            lost.append(f"not kept: {chapters} chapters, which the output does not hold")
-        return lost
+            parts.append(f"last {chapters} chapters")
+        return [f"not kept: the {part}, which the output does not hold" for part in parts]
 
     def _read_packets(self) -> Iterator[Any]:
         tracks = [track for track in self._container.streams if track.index in self._copies]
@@ -85,52 +83,47 @@ class OtherStreams:
             if packet.dts is not None and packet.size and not _is_gap(packet):
                 yield packet
 
-    def _add(self, output: Any, track: Any) -> bool:
+    def _add(self, track: Any) -> bool:
         """Add a stream; return whether the container holds it."""
-        matroska = output.format.name == "matroska"
-        if track.type == "attachment" or (matroska and is_still(track)):
-            return matroska and self._attach(output, track)
+        matroska = self._output.format.name == "matroska"
+        if track.type == "attachment":
+            kind = track.mimetype or "application/octet-stream"
+            return matroska and self._attach(track.name or "attachment", kind, track.data)
         if track.type == "data":
             # mp4 also holds the titles of chapters as such a stream.
             return bool(self._container.chapters())
+        if is_still(track) and matroska:
+            picture = next(packet for packet in self._container.demux(track) if packet.size)
+            self._container.seek(0)
+            ending = {"mjpeg": "jpeg"}.get(track.codec_context.name, track.codec_context.name)
+            name = track.metadata.get("filename") or f"cover.{ending}"
+            return self._attach(name, f"image/{ending}", picture)
         if track.type == "video" and not is_still(track):
             return False
         try:
-            self._copies[track.index] = output.add_stream_from_template(track)
+            copy = self._output.add_stream_from_template(track)
         except ValueError:
             if track.type == "audio":
                 raise
             return False
-        _describe(self._copies[track.index], track)
+        self._copies[track.index] = copy
+        _copy_description(track, copy)
         return True
 
-    def _attach(self, output: Any, track: Any) -> bool:
+    def _attach(self, name: str, kind: str, data: Any) -> bool:
         """Attach a font or a cover, which Matroska holds as an attachment."""
-        if track.type == "attachment":
-            kind = track.mimetype or "application/octet-stream"
-            output.add_attachment(track.name or "attachment", kind, bytes(track.data))
-            return True
-        picture = next(packet for packet in self._container.demux(track) if packet.size)
-        self._container.seek(0)
-        ending = {"mjpeg": "jpeg"}.get(track.codec_context.name, track.codec_context.name)
-        name = track.metadata.get("filename") or f"cover.{ending}"
-        output.add_attachment(name, f"image/{ending}", bytes(picture))
+        self._output.add_attachment(name, kind, bytes(data))
         return True
 
 
-def describe(track: Any) -> str:
-    """Return a stream in words: ``subtitle stream 1 (srt, ger)``."""
-    if track.type == "attachment":
-        return f"attachment {track.name}"
-    codec, language = getattr(track.codec_context, "name", None), track.metadata.get("language")
-    about = ", ".join(text for text in (codec, language) if text and text != "und")
-    return f"{track.type} stream {track.index}" + (f" ({about})" if about else "")
-
-
-def _describe(copy: Any, track: Any) -> None:
+def _copy_description(track: Any, copy: Any) -> None:
     copy.metadata.update(_tags(track.metadata))
     with suppress(AttributeError):  # of subtitles in older versions of PyAV
         copy.disposition = track.disposition
+
+
+def _count_stills(container: Any) -> int:
+    return sum(is_still(stream) for stream in container.streams.video)
 
 
 def _is_gap(packet: Any) -> bool:

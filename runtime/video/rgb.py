@@ -18,6 +18,9 @@ MATRICES = {1: "bt709", 4: "fcc", 5: "bt470bg", 6: "smpte170m", 7: "smpte240m", 
 
 _FLAGS = "bicubic+accurate_rnd+full_chroma_int+full_chroma_inp+bitexact"
 
+_WHITE = 0xFF00
+"""White in 16 bits, as the scaler converts it to luma."""
+
 
 class Converter:
     """Converts frames of one size to RGB of 16 bits, or from it.
@@ -37,53 +40,31 @@ class Converter:
             color: The encoding of those that are not RGB.
             time_base: Seconds per tick of their times.
         """
-        graph, av = load_av().filter.Graph(), load_av()
+        av = load_av()
         pushed = av.VideoFormat(source)
         side, other = ("out", "in") if pushed.is_rgb else ("in", "out")
         scale = (
             f"{other}_range=full:{side}_range={'full' if color.full else 'limited'}:"
             f"{side}_color_matrix={MATRICES[color.matrix]}:{side}_chroma_loc=left:flags={_FLAGS}"
         )
-        self._eight_bits = ""
+        formats = [target]
         if pushed.is_rgb and color.full and color.bits == 8:
-            self._eight_bits, target = target, f"{target}16le"
+            # In one step the scaler rounds chroma of 8 bits and full range down.
+            formats.insert(0, f"{target}10le")
+        self._graph = graph = av.filter.Graph()
         height, width = size
-        nodes = [
-            graph.add_buffer(width=width, height=height, format=pushed, time_base=time_base),
-            graph.add("scale", scale),
-            graph.add("format", target),
-            graph.add("buffersink"),
-        ]
+        nodes = [graph.add_buffer(width=width, height=height, format=pushed, time_base=time_base)]
+        for pixel_format in formats:
+            nodes += [graph.add("scale", scale), graph.add("format", pixel_format)]
+        nodes.append(graph.add("buffersink"))
         for node, following in itertools.pairwise(nodes):
             node.link_to(following)
         graph.configure()
-        self._graph = graph
 
     def __call__(self, frame: Any) -> Any:
         """Return a frame of PyAV, converted, with the same time."""
         self._graph.push(frame)
-        converted = self._graph.pull()
-        return _in_eight_bits(converted, self._eight_bits) if self._eight_bits else converted
-
-
-def _in_eight_bits(frame: Any, target: str) -> Any:
-    """Return a frame of 16 bits and full range in 8 bits, rounded; FFmpeg's scaler rounds down.
-
-    Luma and alpha are 257 times as large as in 8 bits, chroma around 32768 is as around 128.
-
-    Args:
-        frame: The frame.
-        target: Pixel format of the result, with the same planes.
-    """
-    result = load_av().VideoFrame(frame.width, frame.height, target)
-    for number, (plane, rounded) in enumerate(zip(frame.planes, result.planes, strict=True)):
-        deep = np.frombuffer(plane, np.uint16).reshape(plane.height, -1)[:, : plane.width]
-        middle, zero = (32768.0, 128.0) if number in (1, 2) else (0.0, 0.0)
-        rows = np.zeros((rounded.height, rounded.line_size), np.uint8)
-        rows[:, : rounded.width] = np.clip(np.rint((deep - middle) / 257 + zero), 0, 255)
-        rounded.update(rows)
-    result.pts, result.time_base = frame.pts, frame.time_base
-    return result
+        return self._graph.pull()
 
 
 def to_image(rgb: Any, color: Color, quarter_turns: int, *, converted: bool) -> ImageData:
@@ -95,25 +76,22 @@ def to_image(rgb: Any, color: Color, quarter_turns: int, *, converted: bool) -> 
         quarter_turns: To the left.
         converted: It was not RGB before.
     """
+    white = 0xFFFF
+    if converted:
+        white = ((1 << color.bits) - 1) << (16 - color.bits) if color.full else _WHITE
     values = np.rot90(rgb.to_ndarray(), quarter_turns).astype(np.float32)
-    alpha = values[:, :, 3] / np.float32(65535) if color.alpha else None
-    pixels = np.minimum(values[:, :, :3] / np.float32(_white(color) if converted else 65535), 1)
+    alpha = values[:, :, 3] / np.float32(0xFFFF) if color.alpha else None
+    pixels = np.minimum(values[:, :, :3] / np.float32(white), 1)
     if color.pixel_format.startswith("gray"):
         pixels = pixels[:, :, :1].copy()
     return ImageData(pixels, alpha, 8 if color.bits == 8 else 16)
 
 
-def to_values(image: ImageData, color: Color) -> Array:
+def to_values(image: ImageData, alpha: bool) -> Array:
     """Return an image as the numbers of a frame of ``rgb48le``, or with alpha of ``rgba64le``."""
     pixels = np.repeat(image.pixels, 3, axis=2) if image.gray else image.pixels
-    values: Array = np.rint(np.clip(pixels, 0, 1) * _white(color)).astype(np.uint16)
-    if not color.alpha:
+    values: Array = np.rint(np.clip(pixels, 0, 1) * _WHITE).astype(np.uint16)
+    if not alpha:
         return values
     plane = np.ones(image.size, np.float32) if image.alpha is None else image.alpha
     return np.dstack([values, quantize(plane, 16)])
-
-
-def _white(color: Color) -> int:
-    """Return white in 16 bits, as the scaler converts it to luma and back."""
-    bits = color.bits if color.full else 8
-    return ((1 << bits) - 1) << (16 - bits)

@@ -84,6 +84,8 @@ def damage(path: Path, source: Path, kind: str) -> Path:
         data[begin:end] = b"\xff" * (end - begin)
     elif kind == "text":
         data = bytearray(b"#EXTM3U\nhttp://localhost/x.ts\n")
+    elif kind == "list":
+        data = bytearray(b"ffconcat version 1.0\nfile whole.mkv\n")
     else:
         data.clear()
     path.write_bytes(data)
@@ -97,6 +99,7 @@ def damage(path: Path, source: Path, kind: str) -> Path:
         ("truncated", "truncated"),
         ("corrupt", "damaged"),
         ("text", "not a video in a supported format"),
+        ("list", "not a video in a supported format"),
         ("empty", "not a video in a supported format"),
     ],
 )
@@ -248,5 +251,5 @@ def test_larger_frames_than_are_decoded(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("nystra.runtime.video.file_source.MAX_PIXELS", 2000)
+    monkeypatch.setattr("nystra.runtime.video.containers.MAX_PIXELS", 2000)
     refused(capsys, run(model, clip, tmp_path / "out.mp4"), "clip.mp4")

@@ -194,20 +194,19 @@ class _Work:
         """Restore all wanted frames, and return the result."""
         count = self._source.clip.count
         todo = sum(self._sink.wants(index) for index in range(count))
-        with self._sink as sink:
-            try:
-                with progress_bar(self._path.name, unit="frame", quiet=quiet) as move:
-                    restored = self._restorer.restore(self._source, sink.wants)
-                    for done, each in enumerate(restored, 1):
-                        sink.write(each.frame, each.image)
-                        result = self._frame_result(each)
-                        move(done, todo)
-                        if report is not None:
-                            report(result, done, todo)
-                sink.finish()
-            except (Exception, KeyboardInterrupt) as error:
-                plain = in_one_line(error, self._path) if isinstance(error, Exception) else error
-                raise _with_words(plain, sink.advice) from error
+        bar = progress_bar(self._path.name, unit="frame", quiet=quiet)
+        try:
+            with self._sink.opened(), bar as move:
+                restored = self._restorer.restore(self._source, self._sink.wants)
+                for done, each in enumerate(restored, 1):
+                    self._sink.write(each.frame, each.image)
+                    result = self._frame_result(each)
+                    move(done, todo)
+                    if report is not None:
+                        report(result, done, todo)
+        except (Exception, KeyboardInterrupt) as error:
+            plain = in_one_line(error, self._path) if isinstance(error, Exception) else error
+            raise _with_words(plain, self._sink.advice) from error
         height, width = self._source.clip.size
         scale = self._restorer.scale
         return VideoResult(
