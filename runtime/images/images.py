@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -280,29 +280,6 @@ def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:
     if target.exists() and not overwrite:
         raise NystraError(f"{target} exists: choose another output or add `overwrite`")
     return kind
-
-
-def find_existing(
-    places: Sequence[Path], what: str, *, overwrite: bool, skip_existing: bool
-) -> set[Path]:
-    """Return the outputs in a folder that exist and are skipped.
-
-    Args:
-        places: All outputs.
-        what: What to call them in the message.
-        overwrite: They may be replaced.
-        skip_existing: They are skipped, replaceable or not.
-
-    Raises:
-        NystraError: Some exist, and neither option is set.
-    """
-    existing = [place for place in places if place.exists()]
-    if existing and not overwrite and not skip_existing:
-        raise NystraError(
-            f"{len(existing)} of {len(places)} {what} exist, the first is {existing[0]}: add "
-            "`skip_existing` to write only the others, or `overwrite` to replace them"
-        )
-    return set(existing) if skip_existing else set()
 
 
 def check_size(name: str, size: tuple[int, int], limit: int | None = None) -> None:

@@ -100,7 +100,7 @@ TASKS = [
         summary=_part("restoration.result"),
         options=_RESTORING,
         handler=_part("restoration.handler", "RestorationHandler"),
-        quality=_part("video.quality", "QUALITY"),
+        quality=_part("restoration.guarded_quality", "QUALITY"),
         distributed=True,
     ),
     Task(
@@ -112,7 +112,7 @@ TASKS = [
         run=_part("video.run", "run_video"),
         summary=_part("video.result"),
         options=_RESTORING,
-        quality=_part("video.quality", "QUALITY"),
+        quality=_part("restoration.guarded_quality", "QUALITY"),
         distributed=True,
     ),
     Task(

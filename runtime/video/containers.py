@@ -34,14 +34,8 @@ and no list of files."""
 
 REPAIR = "Repair or convert it with another program first"
 
-CODECS = {"h264": "libx264", "hevc": "libx265", "prores": "prores_ks", "ffv1": "ffv1"}
+CODECS = {"h264": "libx264", "hevc": "libx265"}
 """Name of a codec -> its encoder."""
-
-RATED = ("h264", "hevc")
-"""Codecs with a constant rate factor; the others have one quality, ffv1 without loss."""
-
-WITH_ALPHA = {".mov": "prores", ".mkv": "ffv1"}
-"""Suffix of a video -> the codec that keeps its alpha."""
 
 
 def is_read(path: str | os.PathLike[str]) -> bool:
@@ -66,9 +60,9 @@ def load_av() -> ModuleType:
         raise BackendUnavailableError(
             f"{not_installed('PyAV, which video files need,', 'video')}, or give a folder of frames"
         ) from error
-    if int(av.__version__.partition(".")[0]) < 16:
+    if tuple(map(int, av.__version__.split(".")[:2])) < (17, 1):
         raise BackendUnavailableError(
-            f"video files need PyAV 16 or newer, found {av.__version__}: pip install -U av"
+            f"video files need PyAV 17.1 or newer, found {av.__version__}: pip install -U av"
         )
     return av
 
@@ -129,6 +123,8 @@ def is_still(stream: Any) -> bool:
 
 def describe(stream: Any) -> str:
     """Return a stream in words: ``subtitle stream 1 (srt, ger)``."""
+    if is_still(stream):
+        return "cover"
     if stream.type == "attachment":
         return f"attachment {stream.name}"
     codec = getattr(stream.codec_context, "name", None)

@@ -5,36 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...core.errors import NystraError
 from ..images.image_data import ImageData
-from .clip import Clip, Color, Frame
-from .containers import REPAIR, av_errors, describe, open_video
-from .rgb import MATRICES, Converter, to_image
+from .containers import REPAIR, av_errors, open_video
+from .rgb import FULL, LIMITED, MATRICES, RGB, Color, Converter, to_image, white_of
 
 _MAX_FRAMES = 10_000_000
-_UNSPECIFIED, _FULL = 2, 2
-"""The numbers of unspecified colors, and of the full range."""
+_UNSPECIFIED = 2
 _HDR = {16: "PQ", 18: "HLG"}
 _SHORT = 0.25
 """Seconds by which the streams may end before the duration in the file."""
-_LOST = {
-    "DOVI": "Dolby Vision metadata",
-    "DYNAMIC_HDR": "dynamic HDR metadata",
-    "MASTERING_DISPLAY": "HDR mastering display",
-    "CONTENT_LIGHT": "HDR light levels",
-    "A53_CC": "closed captions",
-    "STEREO3D": "3D metadata",
-    "S12M_TIMECODE": "time codes",
-    "SPHERICAL": "360-degree metadata",
-    "ICC_PROFILE": "color profile",
-}
-"""What else frames may hold, which the encoders do not get: how FFmpeg's name begins, and words."""
+_OF_THE_ENCODING = ("SEI_UNREGISTERED", "DISPLAYMATRIX", "GOP_TIMECODE", "PANSCAN", "AFD")
+"""What frames hold besides their pixels that describes their encoding, or is applied."""
 
 
 class VideoFile:
@@ -42,7 +27,15 @@ class VideoFile:
 
     Attributes:
         path: The file.
-        clip: Its properties.
+        count: Frames in all.
+        size: Height and width in pixels.
+        times: When each frame is shown, in ticks.
+        time_base: Seconds per tick.
+        rate: Mean frames per second.
+        aspect: Width over height of a pixel.
+        rotation: Degrees by which players turn it to the left.
+        color: How its pixels are stored.
+        warnings: Warnings about it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,31 +47,24 @@ class VideoFile:
         """
         self.path = path
         with open_video(path) as (container, stream):
-            self._times = _read_times(container, stream, path)
+            self.times = _read_times(container, stream, path)
+        self.count = len(self.times)
         with open_video(path) as (container, stream):
             first = next(self._decode(container, stream), None)
             if first is None:
                 raise NystraError(f"the video {path} has no frame that can be decoded. {REPAIR}")
-            color = _color(first, stream, path)
-            aspect = stream.codec_context.sample_aspect_ratio or Fraction(1)
-            size = (first.height, first.width)
-            self._first, self._to_rgb = _kind(first), _rgb_converter(first, color)
-            self._quarter_turns = round(float(first.rotation or 0) / 90) % 4
-            if self._quarter_turns % 2:
-                size, aspect = size[::-1], 1 / aspect
-            self.clip = Clip(
-                len(self._times),
-                size,
-                color,
-                stream.time_base,
-                Fraction(stream.average_rate or stream.guessed_rate or 25),
-                aspect,
-                tuple(_besides(container, stream, color, self._times)),
-                tuple(_warnings(first, stream, color)),
-            )
+            self.time_base: Fraction = stream.time_base
+            self.rate = Fraction(stream.average_rate or stream.guessed_rate or 25)
+            self.aspect = stream.codec_context.sample_aspect_ratio or Fraction(1)
+            self.size = (first.height, first.width)
+            self.color = _color(first, stream, path)
+            self.warnings = list(_warnings(first, stream, self.color))
+            self.rotation = float(first.rotation or 0)
+            self._first, self._to_rgb = _kind(first), _rgb_converter(first, self.color)
+            self._white = white_of(self.color, first.format.is_rgb)
 
-    def frames(self) -> Iterator[Frame]:
-        """Yield all frames in display order.
+    def frames(self) -> Iterator[tuple[Path, ImageData]]:
+        """Yield all frames in display order, each with a name like that of an image file.
 
         Raises:
             NystraError: One is damaged or of another size, or the last ones are missing.
@@ -92,19 +78,13 @@ class VideoFile:
                         f"{self._first}: expected frames of one size and format; cut the video "
                         "there first"
                     )
-                # The frames of avi have no times of their own.
-                time = self._times[min(count, len(self._times) - 1)]
-                yield Frame(count, time, partial(self._image, frame))
                 count += 1
-        if count < self.clip.count:
+                image = to_image(self._to_rgb(frame), self.color, self._white)
+                yield Path(f"frame_{count:06d}.png"), image
+        if count != self.count:
             raise NystraError(
-                f"{self.clip.count - count} of the {self.clip.count} frames of {self.path} cannot "
-                f"be decoded: {REPAIR}"
+                f"{count} of the {self.count} frames of {self.path} can be decoded. {REPAIR}"
             )
-
-    def name(self, index: int) -> Path:
-        """Return a file name for a frame, counted from 1."""
-        return Path(f"frame_{index + 1:06d}.png")
 
     def _decode(self, container: Any, stream: Any) -> Iterator[Any]:
         frames = container.decode(stream)
@@ -118,17 +98,6 @@ class VideoFile:
                 raise NystraError(f"{what}. {REPAIR}")
             yield frame
 
-    def _image(self, frame: Any) -> ImageData:
-        converted = not frame.format.is_rgb
-        return to_image(
-            self._to_rgb(frame), self.clip.color, self._quarter_turns, converted=converted
-        )
-
-
-def default_matrix(height: int) -> int:
-    """Return the matrix of a video without a tag: BT.709 from 720 lines on, otherwise BT.601."""
-    return 1 if height >= 720 else 6
-
 
 def _kind(frame: Any) -> str:
     return f"{frame.width}x{frame.height} {frame.format.name}"
@@ -136,11 +105,10 @@ def _kind(frame: Any) -> str:
 
 def _rgb_converter(first: Any, color: Color) -> Any:
     """Return what converts frames like the first one to RGB of 16 bits."""
-    target = "rgba64le" if color.alpha else "rgb48le"
     if first.format.is_rgb:
-        return lambda frame: frame.reformat(format=target)
+        return lambda frame: frame.reformat(format=RGB)
     size = (first.height, first.width)
-    return Converter(size, first.format.name, target, color, first.time_base)
+    return Converter(size, first.format.name, RGB, color, first.time_base)
 
 
 def _read_times(container: Any, stream: Any, path: Path) -> list[int]:
@@ -174,38 +142,24 @@ def _read_times(container: Any, stream: Any, path: Path) -> list[int]:
 
 
 def _color(frame: Any, stream: Any, path: Path) -> Color:
-    context, components = stream.codec_context, frame.format.components
     name, is_rgb = frame.format.name, frame.format.is_rgb
     matrix = int(frame.colorspace)
     if is_rgb or matrix in (_UNSPECIFIED, 0):
-        matrix = default_matrix(frame.height)
+        matrix = 1 if frame.height >= 720 else 6  # BT.709 or BT.601, as players assume
     if matrix not in MATRICES:
         raise NystraError(
             f"the video {path} has the color matrix {matrix} (ITU-T H.273), which is not converted "
             "to RGB: convert the video to BT.709 first"
         )
-    full = int(frame.color_range) == _FULL or name.startswith("yuvj")
+    full = int(frame.color_range) == FULL or name.startswith("yuvj")
     return Color(
         name,
-        min(max(component.bits for component in components), 16),
-        any(component.is_alpha for component in components),
+        min(max(component.bits for component in frame.format.components), 16),
         matrix,
-        full and not is_rgb,
-        int(context.color_primaries),
-        int(context.color_trc),
+        FULL if full and not is_rgb else LIMITED,
+        int(stream.codec_context.color_primaries),
+        int(stream.codec_context.color_trc),
     )
-
-
-def _besides(container: Any, stream: Any, color: Color, times: list[int]) -> Iterator[str]:
-    for other in container.streams:
-        if other.index != stream.index:
-            yield describe(other)
-    if container.chapters():
-        yield "chapters"
-    if max(color.primaries, color.transfer) > _UNSPECIFIED:  # below it is BT.709
-        yield "color tags"
-    if len(times) > 1 and np.ptp(np.diff(times)) > 2:
-        yield "the times of the frames"
 
 
 def _warnings(frame: Any, stream: Any, color: Color) -> Iterator[str]:
@@ -217,9 +171,9 @@ def _warnings(frame: Any, stream: Any, color: Color) -> Iterator[str]:
         yield (
             f"the video is HDR ({_HDR[color.transfer]}), and most networks were not trained on HDR"
         )
-    if stream.metadata.get("alpha_mode") == "1" and not color.alpha:
-        yield f"not kept: the alpha of {stream.codec_context.name}, which PyAV does not decode"
+    alpha = any(component.is_alpha for component in frame.format.components)
+    if alpha or stream.metadata.get("alpha_mode") == "1":
+        yield "not kept: the alpha, which the output does not hold; see docs/running.md"
     names = {data.type.name for data in frame.side_data}
-    for begin, words in _LOST.items():
-        if any(name.startswith(begin) for name in names):
-            yield f"not kept: the {words} of its frames"
+    for name in sorted(names.difference(_OF_THE_ENCODING)):
+        yield f"not kept: the {name.lower().replace('_', ' ')} of its frames"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -25,16 +24,12 @@ class OtherStreams:
     """
 
     def __init__(self, container: Any, video: Any, output: Any, stream: Any) -> None:
-        """Add streams, chapters and tags to a container before anything is written to it.
+        """Add streams, chapters and tags to an output, before anything is written to it.
 
-        Args:
-            container: The open video.
-            video: The stream of its frames.
-            output: A container of PyAV that is open for writing.
-            stream: Its video stream.
+        Both containers come with the stream of their frames.
 
         Raises:
-            ValueError: It does not hold the sound.
+            ValueError: The output does not hold the sound.
         """
         self._container, self._output = container, output
         self._copies: dict[int, Any] = {}
@@ -68,11 +63,6 @@ class OtherStreams:
         tags = _tags(self._container.metadata)
         if missing := [key for key, value in tags.items() if value not in written]:
             parts.append(f"tags {', '.join(missing)}")
-        if _count_stills(copy) < _count_stills(self._container):
-            parts.append("cover")
-        chapters = len(self._container.chapters()) - len(copy.chapters())
-        if chapters > 0:
-            parts.append(f"last {chapters} chapters")
         return [f"not kept: the {part}, which the output does not hold" for part in parts]
 
     def _read_packets(self) -> Iterator[Any]:
@@ -80,25 +70,27 @@ class OtherStreams:
         for packet in self._container.demux(tracks) if tracks else ():
             if packet.dts is None and is_still(packet.stream):
                 packet.pts = packet.dts = 0
-            if packet.dts is not None and packet.size and not _is_gap(packet):
+            # Between two texts of mp4 is an empty one, which its muxer writes by itself.
+            gap = packet.stream.type == "subtitle" and bytes(packet) == b"\0\0"
+            if packet.dts is not None and packet.size and not gap:
                 yield packet
 
     def _add(self, track: Any) -> bool:
         """Add a stream; return whether the container holds it."""
-        matroska = self._output.format.name == "matroska"
-        if track.type == "attachment":
-            kind = track.mimetype or "application/octet-stream"
-            return matroska and self._attach(track.name or "attachment", kind, track.data)
         if track.type == "data":
             # mp4 also holds the titles of chapters as such a stream.
             return bool(self._container.chapters())
-        if is_still(track) and matroska:
+        matroska = self._output.format.name == "matroska"
+        if track.type == "attachment" and not matroska:
+            return False
+        if is_still(track) and matroska:  # which holds a cover as an attachment
             picture = next(packet for packet in self._container.demux(track) if packet.size)
             self._container.seek(0)
             ending = {"mjpeg": "jpeg"}.get(track.codec_context.name, track.codec_context.name)
             name = track.metadata.get("filename") or f"cover.{ending}"
-            return self._attach(name, f"image/{ending}", picture)
-        if track.type == "video" and not is_still(track):
+            self._output.add_attachment(name, f"image/{ending}", bytes(picture))
+            return True
+        if track.type == "video" and (not is_still(track) or self._output.format.name == "mov"):
             return False
         try:
             copy = self._output.add_stream_from_template(track)
@@ -106,30 +98,15 @@ class OtherStreams:
             if track.type == "audio":
                 raise
             return False
-        self._copies[track.index] = copy
         _copy_description(track, copy)
-        return True
-
-    def _attach(self, name: str, kind: str, data: Any) -> bool:
-        """Attach a font or a cover, which Matroska holds as an attachment."""
-        self._output.add_attachment(name, kind, bytes(data))
+        if track.type != "attachment":
+            self._copies[track.index] = copy
         return True
 
 
 def _copy_description(track: Any, copy: Any) -> None:
     copy.metadata.update(_tags(track.metadata))
-    with suppress(AttributeError):  # of subtitles in older versions of PyAV
-        copy.disposition = track.disposition
-
-
-def _count_stills(container: Any) -> int:
-    return sum(is_still(stream) for stream in container.streams.video)
-
-
-def _is_gap(packet: Any) -> bool:
-    """Return whether a packet is the empty text between two of mp4, whose muxer writes its own."""
-    name = getattr(packet.stream.codec_context, "name", None)
-    return name == "mov_text" and bytes(packet) == b"\0\0"
+    copy.disposition = track.disposition
 
 
 def _tags(metadata: Mapping[str, str]) -> dict[str, str]:

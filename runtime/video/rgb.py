@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from ...core.arrays import Array
-from ..images.image_data import ImageData, quantize
-from .clip import Color
+from ..images.image_data import ImageData
 from .containers import load_av
 
 MATRICES = {1: "bt709", 4: "fcc", 5: "bt470bg", 6: "smpte170m", 7: "smpte240m", 9: "bt2020nc"}
 """Number of a matrix (ITU-T H.273, table 4) -> FFmpeg's name, of those that it converts."""
 
+RGB = "rgb48le"
+"""FFmpeg's pixel format of the frames between."""
+
+LIMITED, FULL = 1, 2
+
 _FLAGS = "bicubic+accurate_rnd+full_chroma_int+full_chroma_inp+bitexact"
 
 _WHITE = 0xFF00
 """White in 16 bits, as the scaler converts it to luma."""
+
+
+@dataclass(frozen=True)
+class Color:
+    """How the pixels of a video are stored; the numbers are those of ITU-T H.273 and FFmpeg.
+
+    Attributes:
+        pixel_format: The name that FFmpeg has for planes like these.
+        bits: Bits per number.
+        matrix: Weights of red and blue in the luma.
+        range: `FULL`, if black is 0 and white the largest number, or `LIMITED`.
+        primaries, transfer: Copied.
+    """
+
+    pixel_format: str
+    bits: int
+    matrix: int
+    range: int
+    primaries: int
+    transfer: int
 
 
 class Converter:
@@ -31,28 +56,23 @@ class Converter:
     def __init__(
         self, size: tuple[int, int], source: str, target: str, color: Color, time_base: Fraction
     ) -> None:
-        """Set up the conversion.
+        """Set up the conversion of frames (H, W) between two of FFmpeg's pixel formats.
 
-        Args:
-            size: Height and width.
-            source: FFmpeg's pixel format of the frames that are pushed.
-            target: That of those that are returned.
-            color: The encoding of those that are not RGB.
-            time_base: Seconds per tick of their times.
+        One of them is `RGB`, the color is that of the other.
         """
         av = load_av()
-        pushed = av.VideoFormat(source)
-        side, other = ("out", "in") if pushed.is_rgb else ("in", "out")
+        side, other = ("out", "in") if source == RGB else ("in", "out")
         scale = (
-            f"{other}_range=full:{side}_range={'full' if color.full else 'limited'}:"
+            f"{other}_range=full:{side}_range={'full' if color.range == FULL else 'limited'}:"
             f"{side}_color_matrix={MATRICES[color.matrix]}:{side}_chroma_loc=left:flags={_FLAGS}"
         )
         formats = [target]
-        if pushed.is_rgb and color.full and color.bits == 8:
+        if source == RGB and color.range == FULL and color.bits == 8:
             # In one step the scaler rounds chroma of 8 bits and full range down.
-            formats.insert(0, f"{target}10le")
+            formats.insert(0, f"{target}12le")
         self._graph = graph = av.filter.Graph()
         height, width = size
+        pushed = av.VideoFormat(source)
         nodes = [graph.add_buffer(width=width, height=height, format=pushed, time_base=time_base)]
         for pixel_format in formats:
             nodes += [graph.add("scale", scale), graph.add("format", pixel_format)]
@@ -67,31 +87,23 @@ class Converter:
         return self._graph.pull()
 
 
-def to_image(rgb: Any, color: Color, quarter_turns: int, *, converted: bool) -> ImageData:
-    """Return a frame of ``rgb48le`` or ``rgba64le`` as an image.
+def white_of(color: Color, is_rgb: bool) -> int:
+    """Return the white that a video has when it is converted to `RGB`."""
+    if is_rgb:
+        return 0xFFFF
+    return ((1 << color.bits) - 1) << (16 - color.bits) if color.range == FULL else _WHITE
 
-    Args:
-        rgb: The frame.
-        color: The encoding of the video.
-        quarter_turns: To the left.
-        converted: It was not RGB before.
-    """
-    white = 0xFFFF
-    if converted:
-        white = ((1 << color.bits) - 1) << (16 - color.bits) if color.full else _WHITE
-    values = np.rot90(rgb.to_ndarray(), quarter_turns).astype(np.float32)
-    alpha = values[:, :, 3] / np.float32(0xFFFF) if color.alpha else None
-    pixels = np.minimum(values[:, :, :3] / np.float32(white), 1)
+
+def to_image(rgb: Any, color: Color, white: int) -> ImageData:
+    """Return a frame of `RGB` as an image."""
+    pixels = np.minimum(rgb.to_ndarray().astype(np.float32) / np.float32(white), 1)
     if color.pixel_format.startswith("gray"):
         pixels = pixels[:, :, :1].copy()
-    return ImageData(pixels, alpha, 8 if color.bits == 8 else 16)
+    return ImageData(pixels, None, 8 if color.bits == 8 else 16)
 
 
-def to_values(image: ImageData, alpha: bool) -> Array:
-    """Return an image as the numbers of a frame of ``rgb48le``, or with alpha of ``rgba64le``."""
+def to_values(image: ImageData) -> Array:
+    """Return an image as the numbers of a frame of `RGB`."""
     pixels = np.repeat(image.pixels, 3, axis=2) if image.gray else image.pixels
     values: Array = np.rint(np.clip(pixels, 0, 1) * _WHITE).astype(np.uint16)
-    if not alpha:
-        return values
-    plane = np.ones(image.size, np.float32) if image.alpha is None else image.alpha
-    return np.dstack([values, quantize(plane, 16)])
+    return values

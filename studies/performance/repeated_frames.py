@@ -19,7 +19,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,9 @@ from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.images.images import write_image
 from nystra.runtime.tasks.restoration.auxiliary_roles import AuxiliaryInputs
 from nystra.runtime.tasks.restoration.restorer import Restorer, restorer_for
-from nystra.runtime.tasks.video.frame_restorer import SingleFrameRestorer
+from nystra.runtime.tasks.video.frame_restorer import restore_singly
 from nystra.runtime.tiling.run_tiled import RepeatedTiles
-from nystra.runtime.video.folder_source import FrameFolder
+from nystra.runtime.video.frame_folder import FrameFolder
 
 PHOTOGRAPH = Path(__file__).parents[2] / "export" / "photographs" / "coffee.png"
 FRAMES, SIZE = 24, (256, 320)
@@ -71,32 +71,36 @@ def screencast(photograph: Array) -> Iterator[Array]:
 CLIPS = {"screencast": screencast, "slides": slides, "doubled frames": doubled, "pan": pan}
 
 
-class _NothingKept(Restorer):
-    """A network whose tiles are all computed."""
+@dataclass(frozen=True)
+class _Measured(Restorer):
+    """A network whose repeated tiles are counted, or all computed."""
+
+    repeats: RepeatedTiles = field(default_factory=lambda: RepeatedTiles(0))
 
     def without_repeats(self, size: tuple[int, int], max_memory: int | None) -> RepeatedTiles:
-        """Return a cache without room for a tile."""
-        return RepeatedTiles(0)
+        """Return the given runner of tiles."""
+        return self.repeats
 
 
 def processor_seconds(
     network: Restorer, tiling: dict[str, Any], source: FrameFolder
 ) -> tuple[float, float, int]:
     """Return the processor time of a source's frames without and with reuse, and tiles reused."""
-    every = _NothingKept(**{part.name: getattr(network, part.name) for part in fields(network)})
+    given = {part.name: getattr(network, part.name) for part in fields(network)}
+    runners = [RepeatedTiles(0), RepeatedTiles(1 << 30)]
     frames = [
-        SingleFrameRestorer(restorer, tiling, AuxiliaryInputs.match((), {})).restore(
-            source, lambda index: True
+        restore_singly(
+            _Measured(**given, repeats=repeats), tiling, AuxiliaryInputs.match((), {}), source
         )
-        for restorer in (every, network)
+        for repeats in runners
     ]
-    taken, reused = [0.0, 0.0], 0
-    for index in range(source.clip.count):
+    taken = [0.0, 0.0]
+    for index in range(source.count):
         for which in (0, 1) if index % 2 else (1, 0):
             begin = time.process_time()
-            reused += next(frames[which]).reused
+            next(frames[which])
             taken[which] += time.process_time() - begin
-    return taken[0], taken[1], reused
+    return taken[0], taken[1], runners[1].reused
 
 
 def share_of_comparing(model_seconds: float, shape: tuple[int, ...]) -> float:
@@ -133,7 +137,7 @@ def main() -> None:
             place.mkdir()
             for index, pixels in enumerate(CLIPS[name](photograph)):
                 write_image(place / f"f{index}.png", ImageData(pixels), overwrite=False)
-            source = FrameFolder(place, None)
+            source = FrameFolder(place)
             _, tiles = network(next(iter(source.frames())).load().pixels, **tiling)
             ratios, reused = [], 0
             for _ in range(args.rounds):

@@ -18,7 +18,6 @@ from nystra.core.ports.image_sizes import ImageSize, ImageSizes
 from nystra.core.ports.port import ValueRanges, image_size
 from nystra.export.options import ExportOptions, Shape
 from nystra.runtime.engines.model import InputShapes
-from nystra.runtime.tasks.video.options import FrameRate
 from shared import ROOT
 
 BY_HAND = {
@@ -97,7 +96,7 @@ def test_what_is_refused(kind: Option, value: Any, message: str) -> None:
         kind.accept("x", value)
 
 
-NUMBERS = (Number, Bytes, Grid, ImageSize, ImageSizes, ValueRanges, FrameRate, InputShapes, Shape)
+NUMBERS = (Number, Bytes, Grid, ImageSize, ImageSizes, ValueRanges, InputShapes, Shape)
 """Kinds of options that read numbers."""
 
 
@@ -116,7 +115,7 @@ def test_numbers_that_are_not_plain_digits_are_refused() -> None:
                     action.type(text)  # type: ignore[operator]
                 assert "\n" not in str(caught.value)
                 assert len(str(caught.value)) < 300
-    assert checked >= {"threads", "tile", "sizes", "max_memory", "fps", "window_size", "timeout"}
+    assert checked >= {"threads", "tile", "sizes", "max_memory", "crf", "window_size", "timeout"}
 
 
 def test_names_in_errors_of_usage_are_printable(capsys: pytest.CaptureFixture[str]) -> None:

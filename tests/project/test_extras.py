@@ -20,6 +20,7 @@ from nystra.runtime import ImageData, write_image
 from runtime_models import nystra_metadata, save_upscaler
 from shared import PACKAGES, ROOT
 from small_swinir import state_of
+from video_files import save_video
 
 EXTRAS = set(metadata("nystra").get_all("Provides-Extra") or [])
 PARTS = {"images", "http", "docs", "test"}  # with which no command of nystra runs by itself
@@ -36,7 +37,7 @@ ELSEWHERE = {  # extras whose projects are too large for the tests, or need othe
 COMMANDS = {
     "ort": ["run", "model.onnx", "-i", "in.png", "-o", "out.png"],
     "openvino": ["run", "model.onnx", "-i", "in.png", "-o", "o.png", "--backend", "openvino"],
-    "video": ["run", "model.onnx", "-i", "frames", "-o", "out.mp4", "--fps", "5"],
+    "video": ["run", "model.onnx", "-i", "clip.mp4", "-o", "out.mp4"],
     "ray": ["run", "model.onnx", "-i", "in.png", "-o", "r.png", "--ray", "local", "--workers", "1"],
     "report": ["bench", "model.onnx", "--sizes", "8x8,16x16", "--runs", "3", "--plot", "b.png"],
     "layerwise": ["validate", "exported.onnx", "--layerwise"],
@@ -58,13 +59,13 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model, an image, frames and a checkpoint."""
+    """A folder with a model, an image, a video and a checkpoint."""
     place = tmp_path_factory.mktemp("extras")
     save_upscaler(place / "model.onnx", metadata=nystra_metadata())
     gray = ImageData(np.full((8, 8, 3), 90, np.uint8))
-    (place / "frames").mkdir()
-    for name in ("in.png", "frames/1.png", "frames/2.png"):
-        write_image(place / name, gray)
+    write_image(place / "in.png", gray)
+    if find_spec("av") is not None:
+        save_video(place / "clip.mp4", [0, 3600, 7200])
     save_file(state_of(), place / "tiny.safetensors")
     return place
 

@@ -107,7 +107,7 @@ def test_labels_come_from_a_file_or_from_nobody(
         (("--format", "png"), "--format is 'png', expected csv or json"),
         (("--top", "0"), "--top is 0, expected a whole number of 1 or more"),
         (("--tile", "64", "--suffix", "_x"), "--suffix, --tile: does not apply to a model of the"),
-        (("--fps", "3"), "--fps: does not apply to a model of the task 'classification'"),
+        (("--crf", "3"), "--crf: does not apply to a model of the task 'classification'"),
     ],
 )
 def test_what_is_refused(

@@ -29,8 +29,7 @@ from nystra.core.errors import NystraError
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.images.image_file import libvips
 from nystra.runtime.images.images import Naming, decode_image, encode_image, left_out, read_image
-from nystra.runtime.video.folder_sink import FolderSink
-from nystra.runtime.video.folder_source import FrameFolder
+from nystra.runtime.video.frame_folder import FolderSink, FrameFolder
 
 
 def held(content: bytes, kind: str) -> dict[str, object]:
@@ -191,8 +190,8 @@ def test_frames_of_a_folder_name_what_is_left_out(tmp_path: Path) -> None:
         (tmp_path / "in" / f"{index}.png").write_bytes(original("PNG"))
     source = FrameFolder(tmp_path / "in")
     sink = FolderSink(tmp_path / "out", source, Naming("webp"))
-    for frame in source.frames():
-        sink.write(frame, frame.load())
+    for index, (_, image) in enumerate(source.frames()):
+        sink.write(index, image)
     assert "the text 'parameters'" in " ".join(sink.warnings)
     assert held((tmp_path / "out/1.webp").read_bytes(), "WebP")["EXIF"]
 

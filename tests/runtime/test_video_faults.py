@@ -66,8 +66,8 @@ def test_few_frames(tmp_path: Path, count: int) -> None:
 def test_frames_smaller_than_a_window(tmp_path: Path) -> None:
     metadata = nystra_metadata(1, **{"nystra.size_minimum": "16", "nystra.size_multiple": "8"})
     model = save_upscaler(tmp_path / "m.onnx", 1, metadata=metadata)
-    folder = save_frames(tmp_path / "in", 2, (5, 7))
-    assert run(model, folder, tmp_path / "out.mkv", "--fps", "25") == 0
+    clip = save_video(tmp_path / "in.mkv", STEADY[:2], pixel_format="yuv444p", size=(5, 7))
+    assert run(model, clip, tmp_path / "out.mkv") == 0
     (first, second) = look(tmp_path / "out.mkv").frames
     assert (first.height, first.width, second.format.name) == (5, 7, "yuv444p")
 
@@ -187,34 +187,28 @@ def test_no_pyav(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
-    assert run(model, clip, tmp_path / "out") == 3
+    assert run(model, clip, tmp_path / "out.mp4") == 3
     assert re.search("pip install .*'av>=", capsys.readouterr().err)
-    assert run(model, frames, tmp_path / "out.mp4", "--fps", "25") == 3
     assert run(model, frames, tmp_path / "out", "--video") == 0
 
 
 @pytest.mark.parametrize(
     ("given", "target", "more", "words"),
     [
-        ("frames", "out.mp4", [], "has no frame rate: give one, such as --fps"),
-        ("frames", "out.mp4", ["--fps", "fast"], "expected a frame rate"),
-        (
-            "frames",
-            "out.mp4",
-            ["--fps", "25", "--crf", "60"],
-            "--crf is 60, expected a whole",
-        ),
-        ("frames", "out.mp4", ["--fps", "25", "--codec", "vp9"], "expected h264, hevc"),
-        ("frames", "out.mp4", ["--fps", "25", "--format", "jpg"], "do not apply to a video"),
-        ("frames", "out.mp4", ["--fps", "25", "--recursive"], "--recursive does not apply"),
-        ("frames", "out.mp4", ["--fps", "25", "--time-overlap", "2"], "single im"),
+        ("clip", "out.mp4", ["--crf", "60"], "--crf is 60, expected a whole"),
+        ("clip", "out.mp4", ["--codec", "vp9"], "expected h264 or hevc"),
+        ("clip", "out.mp4", ["--format", "jpg"], "--format does not apply to a video file"),
+        ("clip", "out.mp4", ["--recursive"], "--recursive does not apply to a video file"),
+        ("clip", "out.mp4", ["--jobs", "2"], "--jobs does not apply to a video file"),
+        ("clip", "out.mp4", ["--time-overlap", "2"], "single im"),
         ("frames", "out", ["--crf", "20"], "--crf: does not apply to images"),
-        ("frames", "out", ["--video", "--fps", "25"], "--fps does not apply to a folder"),
+        ("frames", "out", ["--video", "--crf", "20"], "--crf does not apply to the frames of one"),
+        ("frames", "out", ["--video", "--skip-existing"], "--skip-existing does not apply to the"),
         ("frames", "frames", ["--video"], "is the input itself"),
-        ("clip", "out.mp4", ["--fps", "25"], "which has time stamps"),
-        ("clip", "out.png", [], "looks like a .png file: expected a video (.mp4"),
-        ("clip", "out", ["--codec", "h264"], "for a video as the output"),
-        ("clip", "-", [], "not read from or written to -"),
+        ("frames", "out.mp4", [], "has to be a folder too"),
+        ("clip", "out.png", [], "expected a video (.mp4"),
+        ("clip", "out", ["--codec", "h264"], "expected a video (.mp4"),
+        ("clip", "-", [], "expected a video (.mp4"),
         ("none.mp4", "out.mp4", [], "no video or folder"),
     ],
 )

@@ -1,23 +1,19 @@
 """Videos with repeated frames: no tile is computed twice, and the result is the same."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from nystra.cli.main import main
 from nystra.core.ports.port import Port
 from nystra.runtime import write_image
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.tasks.restoration.auxiliary_roles import AuxiliaryInputs
-from nystra.runtime.tasks.restoration.restorer import Restorer
-from nystra.runtime.tasks.video.frame_restorer import RestoredFrame, SingleFrameRestorer
+from nystra.runtime.tasks.restoration.restorer import RestoredImage, Restorer
+from nystra.runtime.tasks.video.frame_restorer import restore_singly
 from nystra.runtime.tiling.run_tiled import RepeatedTiles
-from nystra.runtime.video.folder_source import FrameFolder
-from runtime_models import nystra_metadata, save_upscaler
+from nystra.runtime.video.frame_folder import FrameFolder
 
 TILING = {"tile": 16, "overlap": 4}
 TILES = 3 * 3
@@ -28,7 +24,7 @@ def save(folder: Path, frames: list[np.ndarray]) -> FrameFolder:
     folder.mkdir()
     for index, pixels in enumerate(frames):
         write_image(folder / f"f{index + 1}.png", ImageData(pixels), overwrite=False)
-    return FrameFolder(folder, None)
+    return FrameFolder(folder)
 
 
 @pytest.fixture
@@ -52,10 +48,9 @@ class Counting:
         return large + image.mean((1, 2, 3), keepdims=True)
 
 
-def restored(network: Restorer, source: FrameFolder, **more: Any) -> list[RestoredFrame]:
-    auxiliary = AuxiliaryInputs.match(network.auxiliary, more.pop("files", {}))
-    restorer = SingleFrameRestorer(network, TILING, auxiliary, **more)
-    return list(restorer.restore(source, lambda index: True))
+def restored(network: Restorer, source: FrameFolder, **files: Path) -> list[RestoredImage]:
+    auxiliary = AuxiliaryInputs.match(network.auxiliary, files)
+    return list(restore_singly(network, {} if files else TILING, auxiliary, source))
 
 
 def one_by_one(network: Restorer, frames: list[np.ndarray]) -> Iterator[np.ndarray]:
@@ -74,7 +69,6 @@ def test_a_tile_is_computed_once_and_gives_the_same(
     results = restored(network, source)
     whole, changed = TILES * 3 // channels, batch
     assert function.tiles == whole + changed
-    assert [result.reused for result in results] == [0, whole, whole, whole - changed, whole]
     assert [result.tiles for result in results] == [whole] * 5
     for result, alone in zip(results, one_by_one(network, frames), strict=True):
         assert np.array_equal(result.image.pixels, alone)
@@ -105,8 +99,7 @@ def test_masks_of_the_frames_may_differ(tmp_path: Path, frames: list[np.ndarray]
     save(masks, [np.full((32, 40, 1), value, np.float32) for value in (0, 1)])
     network = Restorer(function, 2, auxiliary=(mask,))
     source = save(tmp_path / "in", frames[:2])
-    auxiliary = AuxiliaryInputs.match(network.auxiliary, {"mask": masks})
-    list(SingleFrameRestorer(network, {}, auxiliary).restore(source, lambda index: True))
+    restored(network, source, mask=masks)
     assert function.tiles == 2
 
 
@@ -128,24 +121,3 @@ def test_what_is_kept_cannot_be_changed() -> None:
     (outputs,) = repeats(lambda tile: tile + 1, [[np.zeros((1, 1, 2, 2), np.float32)]])
     with pytest.raises(ValueError, match="read-only"):
         outputs[0] += 1
-
-
-def test_the_command_counts_and_says_it(
-    tmp_path: Path, frames: list[np.ndarray], capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = save_upscaler(tmp_path / "x2.onnx", metadata=nystra_metadata())
-    save(tmp_path / "in", frames)
-    command = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
-    more = ["--video", "--tile", "16", "--overlap", "4", "--threads", "1"]
-    assert main([*command, *more, "--json", "-v"]) == 0
-    done = capsys.readouterr()
-    (result,) = json.loads(done.out)["images"]
-    assert (result["tiles"], result["reused"]) == (5 * TILES, 4 * TILES - 1)
-    assert done.err.count(f"{TILES} tiles, {TILES} unchanged from the previous frame") == 3
-    assert f"{TILES} tiles, {TILES - 1} unchanged from the previous frame" in done.err
-    command[-1] = str(tmp_path / "again")
-    assert main([*command, *more]) == 0
-    assert (
-        f"5, 0 kept, {5 * TILES} tiles, {4 * TILES - 1} unchanged from the previous frame"
-        in capsys.readouterr().out
-    )

@@ -19,10 +19,9 @@ from nystra.runtime.images.image_data import ImageData, quantize
 from nystra.runtime.model.model_facts import ModelFacts
 from nystra.runtime.tasks.restoration.options import RunOptions
 from nystra.runtime.tasks.video.clip_restorer import clip_restorer_for
-from nystra.runtime.tasks.video.run import frame_restorer_for
+from nystra.runtime.tasks.video.run import restore_frames
 from nystra.runtime.tiling.time_windows import plan_windows
-from nystra.runtime.video.clip import Frame
-from nystra.runtime.video.folder_source import FrameFolder, frame_order
+from nystra.runtime.video.frame_folder import FrameFolder, frame_order
 from video_files import save_frames, save_temporal_mean, scene, temporal_mean
 
 
@@ -97,31 +96,30 @@ class Counted(FrameFolder):
 
     alive = most = 0
 
-    def frames(self) -> Iterator[Frame]:
-        for frame in super().frames():
-            yield Frame(frame.index, frame.time, lambda load=frame.load: self.count(load()))
-
-    def count(self, image: ImageData) -> ImageData:
-        self.alive += 1
-        self.most = max(self.most, self.alive)
-        weakref.finalize(image, self.dead)
-        return image
+    def frames(self) -> Iterator[tuple[Path, ImageData]]:
+        for name, image in super().frames():
+            self.alive += 1
+            self.most = max(self.most, self.alive)
+            weakref.finalize(image, self.dead)
+            yield name, image
+            del image
 
     def dead(self) -> None:
         self.alive -= 1
 
 
-def test_memory_is_bounded_and_unwanted_frames_are_not_run(tmp_path: Path) -> None:
+def test_memory_is_bounded(tmp_path: Path) -> None:
     session = Session(save_temporal_mean(tmp_path / "mean.onnx", 4), threads=1)
     source = Counted(save_frames(tmp_path / "in", 40, (8, 8)))
-    restorer = frame_restorer_for(session, source, RunOptions(), VideoOptions())
-    tiles = 0
-    for made in restorer.restore(source, lambda index: index > 20):
+    scale, frames = restore_frames(session, source, RunOptions(), VideoOptions())
+    tiles = []
+    for restored in frames:
         gc.collect(0)
-        assert made.frame.index > 20
-        tiles += made.tiles
+        tiles.append(restored.tiles)
+    assert scale == 2
     assert source.most <= 8
-    assert tiles == 10  # windows that begin at 18, 20, ... 36, of 19 in all
+    assert sum(tiles) == 19  # windows that begin at 0, 2, ... 36
+    assert len(tiles) == 40
 
 
 def test_a_network_that_is_told_the_noise() -> None:

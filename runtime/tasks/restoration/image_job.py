@@ -125,18 +125,16 @@ class ImageRun:
                 self._result = result
                 return
             before = self._read(None)
-        begin = time.perf_counter()
         how = {**options.tiling, "auxiliary": self._auxiliary}
         restored = restore(restorer, before, str(self._source), progress=move, **how)
-        seconds = time.perf_counter() - begin
         self._restored = restored
         self._result = ImageResult(
             str(self._source),
             output=str(self._target),
             input_size=before.size[::-1],
             output_size=restored.image.size[::-1],
-            seconds=self._seconds + seconds,
-            model_seconds=seconds,
+            seconds=self._seconds + restored.seconds,
+            model_seconds=restored.seconds,
             tiles=restored.tiles,
         )
 

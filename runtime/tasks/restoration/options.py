@@ -1,4 +1,4 @@
-"""The options of images and videos, apart from input and output."""
+"""The options of images and videos, apart from input and output, and of their quality."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....core.errors import NystraError
 from ....core.option import Options, option
-from ....core.option_kinds import Number, Switch, Text
+from ....core.option_kinds import Choice, File, Number, Switch, Text
 from ...options import (
     FORMAT,
     INPUTS,
@@ -98,6 +98,53 @@ class RunOptions(Options):
             if isinstance(path, Path) and not path.exists():
                 raise NystraError(f"no {key} or folder at {path}")
         return found
+
+
+@dataclass(frozen=True)
+class QualityOptions(Options):
+    """Images or frames with a ground truth."""
+
+    images: str | os.PathLike[str] | None = option(
+        File(None, "inputs with a ground truth", metavar="FOLDER")
+    )
+    truth: str | os.PathLike[str] | None = option(
+        File(None, "ground truth of `images`", metavar="FOLDER")
+    )
+    video: bool = option(
+        Switch(
+            "`images` and `truth` are the frames of one video: also measure flicker (implied by "
+            "a video model)"
+        )
+    )
+    mask: str | os.PathLike[str] | None = option(
+        MASK, doc="masks of `images`, for inpainting: white is filled"
+    )
+    reference: str | os.PathLike[str] | None = option(
+        REFERENCE, doc="reference images of `images`, for models that take one"
+    )
+    inputs: Mapping[str, Given] | None = option(INPUTS)
+    channel: str = option(Choice("y", "color channels that are compared", ("y", "rgb")))
+    crop: int | None = option(
+        Number(None, "ignored border", 0, unit="pixels", default_text="scale")
+    )
+    pad: str = option(
+        Choice(
+            "none",
+            "official: mirror each image as in SwinIR's test procedure",
+            ("none", "official"),
+        )
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.images is None) != (self.truth is None):
+            raise NystraError("`images` and `truth` are used together: give both or neither")
+        if self.images is None and (self.mask, self.reference, self.inputs) != (None, None, None):
+            raise NystraError(
+                "`mask`, `reference` and `inputs` belong to `images` and `truth`: give these too"
+            )
+        if self.images is None and self.video:
+            raise NystraError("`video` belongs to `images` and `truth`: give these too")
 
 
 def _plain(value: Any) -> Any:

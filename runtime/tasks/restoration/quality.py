@@ -229,17 +229,22 @@ def validate_quality(
             hole = others[masks[0]][:, :, 0].repeat(scale, 0).repeat(scale, 1)
             hole = hole[: got.shape[0], : got.shape[1]]
             regions = _inside_outside(got, expected, hole > 0, border, channel, source)
-        results.append(
-            ImageQuality(
-                source.name,
-                psnr(got, expected, crop_border=border, channel=channel),
-                ssim(got, expected, crop_border=border, channel=channel),
-                *regions,
-            )
-        )
+        results.append(measure_image(source.name, got, expected, border, channel, *regions))
         if progress is not None:
             progress(index + 1, len(pairs))
     return QualityReport(tuple(results), border, channel, pad, tuple(dict.fromkeys(warnings)))
+
+
+def measure_image(
+    name: str, got: Array, expected: Array, border: int, channel: str, *regions: RegionQuality
+) -> ImageQuality:
+    """Return the quality of an output (H, W, C) against its ground truth."""
+    return ImageQuality(
+        name,
+        psnr(got, expected, crop_border=border, channel=channel),
+        ssim(got, expected, crop_border=border, channel=channel),
+        *regions,
+    )
 
 
 def comparable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -260,11 +261,13 @@ class RestoredImage:
         image: The result.
         tiles: Number of tiles that were run.
         warnings: Warnings about the result.
+        seconds: Time of the model alone.
     """
 
     image: ImageData
     tiles: int
     warnings: list[str]
+    seconds: float
 
     def encoded(self, kind: str, quality: int | None, name: str) -> tuple[bytes, list[str]]:
         """Return the content of a file, as `encode_image`, and all warnings and notes."""
@@ -285,14 +288,16 @@ def restore(restorer: Restorer, before: ImageData, name: str, **how: Any) -> Res
         UnusableOutputError: The output is not finite, or has another range than assumed.
         NystraError: The model fails.
     """
+    begin = time.perf_counter()
     pixels, tiles = restorer(before.pixels, **how)
+    seconds = time.perf_counter() - begin
     warnings = check_output(pixels, before.pixels, name, restorer)
     if tiles > 1 and restorer.tiling == DISCOURAGED:
         warnings.append(
             f"it was run in {tiles} tiles, which change the result of this model"
             f"{restorer.tile_loss}: give it more memory and omit `tile` to run it whole"
         )
-    return RestoredImage(with_pixels(before, pixels), tiles, warnings)
+    return RestoredImage(with_pixels(before, pixels), tiles, warnings, seconds)
 
 
 def check_output(

@@ -10,7 +10,7 @@ from typing import Any
 from ....core.errors import NystraError
 from ....core.files.writing import check_can_make, check_folder_name
 from ...images.image_data import ImageData
-from ...images.images import READ_SUFFIXES, STREAM, SUFFIXES, Naming, find_existing, format_named
+from ...images.images import READ_SUFFIXES, STREAM, SUFFIXES, Naming, format_named
 from ...options import ClusterOptions
 from ...progress import progress_bar
 from ...session import Session
@@ -228,16 +228,17 @@ def _plan_images(
         _check_format(target, naming)
         places = [target]
     results = [ImageResult(str(path), "skipped", reason="no image") for path in others]
-    existing: set[Path] = set()
-    if target != STREAM and (folder or how.skip_existing):
-        existing = find_existing(
-            places, "outputs", overwrite=how.overwrite, skip_existing=how.skip_existing
-        )
     pairs = []
     for image, place in zip(images, places, strict=True):
-        if place in existing:
+        if how.skip_existing and place != STREAM and place.exists():
             reason = f"{place} exists"
             results.append(ImageResult(str(image), "skipped", str(place), reason=reason))
         else:
             pairs.append((image, place))
+    existing = [place for _, place in pairs if folder and not how.overwrite and place.exists()]
+    if existing:
+        raise NystraError(
+            f"{len(existing)} of {len(pairs)} outputs exist, the first is {existing[0]}: add "
+            "`skip_existing` to write only the others, or `overwrite` to replace them"
+        )
     return pairs, results, folder

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from ....core.arrays import Array
 from ....core.errors import NystraError
-from ....core.ports.port import FRAMES_AXES, Port
+from ....core.ports.pixels import to_range
+from ....core.ports.port import FRAMES_AXES, UNIT
 from ...images.image_data import luma_of
 from ...session import Session
 from ...tiling.tile_plan import mirror_to
@@ -19,7 +20,6 @@ from ..restoration.restorer import memory_meter
 
 _FREE_LENGTH = 10
 """Frames per run of a network that takes any number."""
-
 
 _WITH_NOISE = 4
 """Channels of a frame whose last one is the noise level."""
@@ -34,23 +34,16 @@ class ClipRestorer:
         network: The same as a network on images with the channels of all frames, so that a clip is
             cut into tiles like an image.
         channels: Channels of a frame: 1 or 3.
-        noise: Value of a further channel of each frame, 0..1; None: there is none.
     """
 
     length: int
     network: TiledNetwork
     channels: int = 3
-    noise: float | None = None
 
     def __call__(
         self, clip: Sequence[Array], tile: int = 0, overlap: int | None = None
     ) -> tuple[list[npt.NDArray[np.float32]], int]:
-        """Run the network on a clip.
-
-        Args:
-            clip: ``length`` frames (H, W, C) in 0..1, of one size.
-            tile: Side of the tiles in input pixels; 0 chooses by the available memory.
-            overlap: Overlap of the tiles in input pixels.
+        """Run the network on ``length`` frames (H, W, C) in 0..1 of one size, as a `Restorer`.
 
         Returns:
             As many frames (H * scale, W * scale, C'), not clipped, and the number of tiles.
@@ -64,18 +57,13 @@ class ClipRestorer:
         image = mirror_to(planes, max(height, least), max(width, least))
         size = (image.shape[2], image.shape[3])
         side, shared = self.network.choose_tiles(size, size[0] * size[1], tile, overlap, None)
-        count = 0
-
-        def step(_: int, total: int) -> None:
-            nonlocal count
-            count = total
-
-        output = self.network.run(image, side, shared, step)
+        tiles = [0]
+        output = self.network.run(image, side, shared, lambda done, _: tiles.append(done))
         scale = self.network.scale
         output = output[0, :, : height * scale, : width * scale]
         frames = output.reshape(self.length, -1, *output.shape[1:])
         gray = clip[0].shape[2] == 1
-        return [_pixels(frame, gray) for frame in frames], count
+        return [_pixels(frame, gray) for frame in frames], tiles[-1]
 
     def _planes(self, frame: Array) -> Array:
         channels = frame.shape[2]
@@ -84,19 +72,13 @@ class ClipRestorer:
                 f"the model takes gray frames, got {channels} channels: convert them first"
             )
         planes = np.moveaxis(frame, 2, 0).astype(np.float32)
-        planes = np.repeat(planes, self.channels // channels, axis=0)
-        if self.noise is None:
-            return planes
-        return np.concatenate([planes, np.full_like(planes[:1], self.noise)])
+        return np.repeat(planes, self.channels // channels, axis=0)
 
 
 def clip_restorer_for(session: Session, noise: float | None = None) -> ClipRestorer:
     """Return a session as a restorer of clips.
 
-    Args:
-        session: The model.
-        noise: Standard deviation of the noise in 8-bit steps, for a model that takes it as a fourth
-            channel.
+    The noise is a standard deviation in 8-bit steps, for a model that takes it as a fourth channel.
 
     Raises:
         NystraError: Its input and output are not equally many frames of gray or color, or the
@@ -106,32 +88,44 @@ def clip_restorer_for(session: Session, noise: float | None = None) -> ClipResto
     port, returned = facts.input("frames"), facts.output_image
     if port is None or returned is None or len(facts.inputs) != 1:
         raise NystraError(f"{session.path} does not take the frames of a video as its only input")
+    for each, allowed in ((port, (1, 3, _WITH_NOISE)), (returned, (1, 3))):
+        single = each.lengths.get("batch", 1) == 1
+        if each.axes != FRAMES_AXES or each.channels not in allowed or not single:
+            raise NystraError(
+                f"{session.path} has the tensor {each.name} ({each.layout}, {dict(each.lengths)}), "
+                "expected NTCHW with 1 or 3 channels and a batch of 1: run it from Python with "
+                "nystra.runtime.Session"
+            )
     takes_noise = port.channels == _WITH_NOISE
-    if takes_noise != (noise is not None):
+    if takes_noise and noise is None:
         raise NystraError(
             f"{session.path} takes the noise level as a fourth channel: give `noise`, such as "
             "`noise` 25"
-            if takes_noise
-            else f"`noise` does not apply to {session.path}, which has no input for the noise level"
         )
-    _check_port(session, port, (1, 3, _WITH_NOISE))
-    _check_port(session, returned, (1, 3))
-    length = port.lengths.get("frames", _FREE_LENGTH)
-    if returned.lengths.get("frames", length) != length:
+    if noise is not None and not takes_noise:
         raise NystraError(
-            f"{session.path} returns {returned.lengths['frames']} frames for {length}, expected "
-            "the same number"
+            f"`noise` does not apply to {session.path}, which has no input for the noise level"
         )
+    length = port.lengths.get("frames", _FREE_LENGTH)
     scale = facts.scale or returned.multiple
     sides = port.sides
     channels, out_channels = port.channels or 3, returned.channels or 3
+    if noise is not None:
+        channels -= 1
 
     def run(release: bool) -> Callable[[Array], Array]:
         def function(image: Array) -> Array:
             batch, _, height, width = image.shape
             clip = image.reshape(batch, length, channels, height, width)
+            if noise is not None:
+                level = np.full(clip[:, :, :1].shape, noise / 255, np.float32)
+                clip = np.concatenate([clip, to_range(level, port.range or UNIT)], axis=2)
             output = session.run({port.name: clip}, release=release)[returned.name]
-            _check_output(session, output, (batch, length, out_channels), scale, clip.shape)
+            expected = (batch, length, out_channels, height * scale, width * scale)
+            if output.shape != expected:
+                raise NystraError(
+                    f"{session.path} returned {output.shape} for {clip.shape}, expected {expected}"
+                )
             return output.reshape(batch, length * out_channels, *output.shape[3:])
 
         return function
@@ -141,8 +135,8 @@ def clip_restorer_for(session: Session, noise: float | None = None) -> ClipResto
         scale,
         length * channels,
         length * out_channels,
-        port.range or (0.0, 1.0),
-        returned.range or (0.0, 1.0),
+        port.range or UNIT,
+        returned.range or UNIT,
         port.multiple,
         facts.size_minimum,
         facts.tiling,
@@ -152,33 +146,7 @@ def clip_restorer_for(session: Session, noise: float | None = None) -> ClipResto
         trial=run(release=True),
         tile_psnr=facts.tile_psnr,
     )
-    if noise is None:
-        return ClipRestorer(length, network, channels)
-    return ClipRestorer(length, network, channels - 1, noise / 255)
-
-
-def _check_port(session: Session, port: Port, allowed: tuple[int, ...]) -> None:
-    single = port.lengths.get("batch", 1) == 1
-    if port.axes != FRAMES_AXES or port.channels not in allowed or not single:
-        raise NystraError(
-            f"{session.path} has the tensor {port.name} ({port.layout}, {dict(port.lengths)}), "
-            "expected NTCHW with 1 or 3 channels and a batch of 1: run it from Python with "
-            "nystra.runtime.Session"
-        )
-
-
-def _check_output(
-    session: Session,
-    output: Array,
-    expected: tuple[int, int, int],
-    scale: int,
-    input_shape: tuple[int, ...],
-) -> None:
-    whole = (*expected, input_shape[3] * scale, input_shape[4] * scale)
-    if output.shape != whole:
-        raise NystraError(
-            f"{session.path} returned {output.shape} for {input_shape}, expected {whole}"
-        )
+    return ClipRestorer(length, network, channels)
 
 
 def _pixels(planes: Array, gray: bool) -> npt.NDArray[np.float32]:

@@ -12,30 +12,20 @@ from ..restoration.result import rows as rows
 
 @dataclass(frozen=True)
 class VideoResult(ImageResult):
-    """The result of a video; `ImageResult` has the other fields.
+    """The result of a video or of one frame; `ImageResult` has the other fields.
 
     Attributes:
         frames: Number of restored frames.
-        kept: Number of existing frames.
-        reused: Number of tiles that equal those of the previous frame and were not run again.
     """
 
     things: ClassVar[str] = "frames"
     columns: ClassVar[tuple[str, ...]] = ("input", "output", "size", "seconds", "frames")
     frames: int = 0
-    kept: int = 0
-    reused: int = 0
-
-    @property
-    def tiles_text(self) -> str:
-        """The number of tiles and of reused tiles, in words."""
-        repeats = f", {self.reused} unchanged from the previous frame" if self.reused else ""
-        return f"{self.tiles} tiles{repeats}"
 
     @property
     def count_text(self) -> str:
         """The last column of a table."""
-        return f"{self.frames}, {self.kept} kept" + (f", {self.tiles_text}" if self.reused else "")
+        return str(self.frames)
 
 
 def example(model: str) -> str:
