@@ -36,11 +36,17 @@ SIDE = 128
 _ROUNDS = 5
 """Fewest runs of each."""
 
-_MAX_ROUNDS, _SECONDS = 40, 4.0
-"""Most runs of each and seconds for them, while the ratio is near the limit."""
+_MAX_ROUNDS = 40
+"""Most runs of each while the ratio is near the limit."""
 
-_FEWEST_ROUNDS, _LONGEST = 3, 12.0
-"""Seconds from which on a run is repeated less often, and how often."""
+_SECONDS = 4.0
+"""Seconds for them."""
+
+_LONGEST = 12.0
+"""Seconds from which on a run is repeated less often."""
+
+_FEWEST_ROUNDS = 3
+"""How often such a run is repeated."""
 
 _NEAR = 1.15
 """A ratio is near a limit if it is less than this factor away."""
@@ -94,7 +100,8 @@ def drop_slower(
     for item in network.replacements:
         if exact.issuperset(item.sites):
             kinds.setdefault(item.form, []).append(item)
-    alone, seconds = True, 0.0
+    alone = True
+    seconds = 0.0
     for number, pieces in enumerate(kinds.values(), 1):
         progress(f"{number}/{len(kinds)} time the attention of {source}")
         try:
@@ -107,13 +114,16 @@ def drop_slower(
             network.kept_as_is.update((path, reason) for piece in pieces for path in piece.sites)
         else:
             seconds += len(pieces) * min(times[0])
-    paths = {path for pieces in kinds.values() for piece in pieces for path in piece.sites}
-    kept = paths - network.kept_as_is.keys()
+    paths: set[str] = set()
+    for item in network.replacements:
+        if exact.issuperset(item.sites):
+            paths.update(item.sites)
+    faster = paths - network.kept_as_is.keys()
     is_file = isinstance(network.source, FileSource)  # tracing all of a module takes longest
-    if kept and (not alone or (is_file and seconds < _LONG)):
+    if faster and (not alone or (is_file and seconds < _LONG)):
         progress(f"time {source} with its attention replaced")
-        if reason := _reason_of_all(_replaced_together(network, facts, resolved, kept), source):
-            network.kept_as_is.update((path, reason) for path in sorted(kept))
+        if reason := _reason_of_all(_replaced_together(network, facts, resolved, faster), source):
+            network.kept_as_is.update((path, reason) for path in sorted(faster))
     return {
         path: replace(mechanism, reason=network.kept_as_is.get(path, mechanism.reason))
         for path, mechanism in resolved.items()

@@ -45,7 +45,9 @@ class Folding:
     """
 
     def __init__(self, model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
-        self.model, self.feeds, self.sized = model, feeds, sized
+        self.model = model
+        self.feeds = feeds
+        self.sized = sized
         self.results: dict[ir.Node, Values] = {}
         self.large: dict[ir.Node, ir.Node] = {}
         self._last = find_last_uses(model.graph)
@@ -68,7 +70,8 @@ class Folding:
         Raises:
             TooLargeError: A tensor is too large, or all of them together need too much memory.
         """
-        graph, sized = self.model.graph, self.sized
+        graph = self.model.graph
+        sized = self.sized
         infer(self.model, self.feeds, self.results, sized.shapes, sized.types, sized.data)
         _refuse_large(graph, sized, self._last)
         values = self.values()
@@ -223,7 +226,8 @@ def _refuse_large(
         sized: The shapes.
         last: `find_last_uses` of the graph.
     """
-    elements, peak = 0, 0
+    elements = 0
+    peak = 0
 
     def size(name: str) -> int:
         return 4 * math.prod(sized.shapes.get(name, (0,)))

@@ -49,7 +49,8 @@ def infer(
     make = onnx.helper.make_tensor_value_info
     for value in model.graph.inputs:
         if str(value.name) in feeds:
-            name, kind = str(value.name), int(value.dtype or ir.DataType.FLOAT)
+            name = str(value.name)
+            kind = int(value.dtype or ir.DataType.FLOAT)
             proto.graph.input.append(make(name, kind, feeds[name].shape))
             types[name] = kind
     for value in model.graph.initializers.values():

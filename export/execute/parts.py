@@ -139,7 +139,8 @@ def cut_into_parts(
 
 def make_parts(groups: Sequence[Sequence[ir.Node]], requested: Collection[str]) -> list[Part]:
     """Return groups of nodes as parts; each may read what earlier groups give."""
-    needed, parts = set(requested), []
+    needed = set(requested)
+    parts = []
     for group in reversed(groups):
         outputs = {str(v.name) for node in group for v in node.outputs if v.name}
         read = dict.fromkeys(
@@ -256,8 +257,9 @@ def part_model(
             onnxruntime 1.32 does not resize to a shape whose length it does not know.
     """
 
-    def declared(name: str) -> onnx.ValueInfoProto:
-        kind, shape = feeds[name].element_type(), feeds[name].shape()
+    def declare(name: str) -> onnx.ValueInfoProto:
+        kind = feeds[name].element_type()
+        shape = feeds[name].shape()
         is_list = sized and kind == onnx.TensorProto.INT64 and len(shape) == 1
         axes = list(shape) if is_list else [None] * len(shape)
         return onnx.helper.make_tensor_value_info(name, kind, axes)
@@ -267,7 +269,7 @@ def part_model(
     graph = onnx.helper.make_graph(
         [ir.serde.serialize_node(node) for node in part.nodes],
         "part",
-        [declared(name) for name in part.takes],
+        [declare(name) for name in part.takes],
         [onnx.ValueInfoProto(name=name) for name in part.gives],
         initializers,
     )
@@ -294,7 +296,8 @@ def serialize_constant(value: ir.Value) -> onnx.TensorProto:
 
 def make_constant(name: str, tensor: Any) -> ir.Value:
     """Return a value that holds a tensor of `onnx_ir`."""
-    kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape)
+    kind = ir.TensorType(tensor.dtype)
+    shape = ir.Shape(tensor.shape)
     return ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
 
 

@@ -34,7 +34,8 @@ class SitedRunner:
         *,
         optimized: bool,
     ) -> None:
-        self.runner, self.optimized = runner, optimized
+        self.runner = runner
+        self.optimized = optimized
         groups: list[list[ir.Node]] = [[]]
         for node in nodes:
             if node.domain == SITE:
@@ -103,7 +104,8 @@ def compute_values(
 
 def select_nodes(nodes: Sequence[ir.Node], requested: Collection[str]) -> list[ir.Node]:
     """Return the nodes that wanted values need, in order."""
-    needed, selected = set(requested), []
+    needed = set(requested)
+    selected = []
     for node in reversed(nodes):
         if any(str(value.name) in needed for value in node.outputs):
             selected.append(node)

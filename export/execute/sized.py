@@ -81,7 +81,8 @@ class _Large:
     """Large constants of a graph, computed when they are asked for."""
 
     def __init__(self, runner: PartRunner, nodes: Sequence[ir.Node]) -> None:
-        self.runner, self.nodes = runner, nodes
+        self.runner = runner
+        self.nodes = nodes
         self._names = {str(value.name) for node in nodes for value in node.outputs}
         self.recent: Values = {}
 

@@ -107,7 +107,8 @@ def _graph(
     progress: Steps,
     transform: Transform | None = None,
 ) -> tuple[onnx.ModelProto, TransformResult | None, list[str]]:
-    options, facts = prepared.options, prepared.traced.facts
+    options = prepared.options
+    facts = prepared.traced.facts
     transform = prepared.transform if transform is None else transform
     progress("trace")
     notes = list[str]()

@@ -70,7 +70,8 @@ class TorchBackend(Backend):
         source = load_source(self.path, self.metadata, self.checkpoint, self.hyper)
         if self.spec.threads is not None:
             torch.set_num_threads(self.spec.threads)
-        facts, network = source.loaded.facts, source.planned()
+        facts = source.loaded.facts
+        network = source.planned()
         names = [port.name for port in facts.outputs]
         dtype = torch.float16 if self.half else torch.float32
         self._network = NetworkSession(

@@ -35,7 +35,8 @@ class NetworkSession:
             outputs: Names of its outputs.
             compiled: Run it with ``torch.compile``, compiled for each size.
         """
-        self.dtype, self.device = dtype, torch.device(device)
+        self.dtype = dtype
+        self.device = torch.device(device)
         same = dtype == torch.float32 and self.device.type == "cpu" and not compiled
         self.network = network if same else copy.deepcopy(network).to(self.device, dtype)
         if compiled:

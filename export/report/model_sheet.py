@@ -56,7 +56,7 @@ def draw_model_sheet(
     Args:
         sheet: The output file.
         session: The model file.
-        restorer: The same, from `sheet_restorer`.
+        restorer: The model file as a restorer, from `sheet_restorer`.
         source: The source that it was exported from, to show full attention too, or None.
         images: Images of the user, or None for the shipped photographs.
 
@@ -78,9 +78,9 @@ def model_rows(
 
     Args:
         session: As in `draw_model_sheet`.
-        restorer: The same.
-        source: The same.
-        images: The same.
+        restorer: As in `draw_model_sheet`.
+        source: As in `draw_model_sheet`.
+        images: As in `draw_model_sheet`.
         max_side: Largest side of an output that is shown, in pixels.
     """
     exact = None if source is None else _in_torch(restorer, source)

@@ -105,7 +105,8 @@ def find_attention(model: ir.Model, sized: Sized, other: Sized | None) -> Search
     if other is not None:
         _read_at_longer_sizes(model, sized, other, readings)
     checks = _Checks(PartRunner(model), [sized] if other is None else [sized, other])
-    replaced, unmatched = _write_replacements(model.graph, run, readings, other), run.unmatched
+    replaced = _write_replacements(model.graph, run, readings, other)
+    unmatched = run.unmatched
     del run  # its places take as much memory as a check
     sized.release()
     passed = [item for item in replaced if checks.pass_for(item, readings)]
@@ -140,7 +141,9 @@ def _read_at_longer_sizes(
         listed = [_compute_constants_at(model, shapes, terms) for shapes in sizes]
         computed = terms.intersection(*listed)
         uneven |= terms - computed
-        uneven |= {term for term in computed if not grow_evenly([one[term] for one in listed])}
+        for term in computed:
+            if not grow_evenly([constants[term] for constants in listed]):
+                uneven.add(term)
     for reading in on_map:
         if uneven.intersection(reading.core.by_size):
             reading.layout.reason = "its biases or masks depend on the size of the image"
@@ -163,7 +166,8 @@ class _Checks:
     """Compares replacements with what they replace; those of equal layers only once."""
 
     def __init__(self, runner: PartRunner, sizes: Sequence[Sized]) -> None:
-        self.runner, self.sizes = runner, sizes
+        self.runner = runner
+        self.sizes = sizes
         self._checked: dict[bytes, tuple[Replacement, str]] = {}
         self._forms: set[str] = set()
 
@@ -176,7 +180,8 @@ class _Checks:
         if fault:
             for reading in readings:
                 if reading.path in item.sites:
-                    reading.level, reading.reason = "as trained", fault
+                    reading.level = "as trained"
+                    reading.reason = fault
         return not fault
 
     def _fault(self, item: Replacement) -> str:
@@ -264,7 +269,9 @@ def _replace_as_tokens(
     builder: SiteBuilder, reading: _Reading, positions_of: Callable[[_Reading], Places]
 ) -> Replacement | None:
     """Replace an attention by a token site; return None if it stays as trained."""
-    core, layout, agreed = reading.core, reading.layout, reading.agreed
+    core = reading.core
+    layout = reading.layout
+    agreed = reading.agreed
     if core.reason or layout.kind in _UNSERVED or not agreed.exists:
         reading.reason = core.reason or reading.reason or agreed.reason
         return None

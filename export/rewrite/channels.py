@@ -93,7 +93,8 @@ def _write_movement(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Map
 
 def _write_concat(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
     parts = [part for part in node.inputs if part is not None]
-    rule, data = rule_of(node), writer.data_of(node)
+    rule = rule_of(node)
+    data = writer.data_of(node)
     if node.op_type != "Concat" or rule is None or rule.move is None:
         raise NotOnMap(f"{node.op_type} of several tensors")
     if not all(part in data for part in parts):
@@ -107,7 +108,8 @@ def _write_concat(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapFo
     forms = [
         writer.compact(form, writer.place(part)) for form, part in zip(forms, parts, strict=True)
     ]
-    channels, start = list[Tensor | None](), 0
+    channels = list[Tensor | None]()
+    start = 0
     for form in forms:
         channels.append(unshare(form.channel).add(start).expand(form.channel.shape))
         start += form.count
@@ -142,7 +144,8 @@ def _find_padding(
 
 
 def _write_padding(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
-    padding, source = _find_padding(writer, node, ir_value), node.inputs[0]
+    padding = _find_padding(writer, node, ir_value)
+    source = node.inputs[0]
     if padding is None or source is None:
         if read_fill(node, writer.constants_of(node))[0] != "constant":
             raise NotOnMap("a mirrored border between the map and the tokens")
@@ -151,7 +154,8 @@ def _write_padding(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapF
         )  # the border of the map is handled in the site
     before, axes = padding
     form = before.write(source)
-    shape, builder = writer.value(source).shape, writer.builder
+    shape = writer.value(source).shape
+    builder = writer.builder
     pairs = read_amounts(node, writer.constants_of(node), len(shape))
     channel = form.channel
     for axis in axes:
@@ -163,7 +167,8 @@ def _write_padding(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapF
     if builder.free and amounts is not None and not amounts.is_initializer():
         if read_numbers(node, writer.constants_of(node), "axes", 3) is not None:
             raise NotOnMap("a padding of some axes by amounts that depend on the size")
-        rank, zero = len(shape), torch.zeros(1, dtype=torch.int64)
+        rank = len(shape)
+        zero = torch.zeros(1, dtype=torch.int64)
         picked = [
             builder.op("Gather", amounts, torch.tensor([axis + end]), axis=0)
             for end in (0, rank)
@@ -191,7 +196,7 @@ def _write_pointwise(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Ma
     base = MapForm(first.node, first.channel.expand(place.shape), first.count)
     base = writer.compact(base, place)
 
-    def replaced(other: ir.Value | None) -> ir.Value | None:
+    def replace_operand(other: ir.Value | None) -> ir.Value | None:
         if other is None or other is data[0]:
             return None if other is None else base.node
         value = writer.value(other)
@@ -211,7 +216,7 @@ def _write_pointwise(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Ma
         index = writer.single(place, base.channel, spread, base.count)
         return writer.pick(form.node, index, form.count)
 
-    output = writer.builder.like(node, [replaced(other) for other in node.inputs])
+    output = writer.builder.like(node, [replace_operand(other) for other in node.inputs])
     return MapForm(output, base.channel, base.count)
 
 

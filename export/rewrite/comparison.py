@@ -69,7 +69,8 @@ def compute_fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
 
 def _describe_at(sized: Sized, value: ir.Value) -> bytes:
     """Return what `_describe` returns of a constant at a size; it may be too large to compute."""
-    shape, dtype = sized.shapes[str(value.name)], ir.DataType(sized.types[str(value.name)])
+    shape = sized.shapes[str(value.name)]
+    dtype = ir.DataType(sized.types[str(value.name)])
     if (
         dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
         and math.prod(shape) > 1
@@ -98,7 +99,8 @@ def find_mismatch(
         alone: Whether sites that ignore their scores are computed too: they have to differ. Not
             needed if that was done for another replacement of the same form.
     """
-    errors, telling = [], []
+    errors = []
+    telling = []
     name = str(replacement.output.name)
     for sized in sizes:
         values = draw_inputs(replacement, sized)
@@ -123,7 +125,8 @@ def find_mismatch(
             telling.append(relative_difference([_floats(ignoring)], [expected]))
         del values
         sized.release()
-    worst, allowed = largest(errors), ALLOWED.get(replacement.type, 1e-5)
+    worst = largest(errors)
+    allowed = ALLOWED.get(replacement.type, 1e-5)
     if errors[0] <= allowed < worst:
         return (
             "it computes something else at another size or number of images: a site in its place "
@@ -142,7 +145,8 @@ def _find_saturated_fault(replacement: Replacement, runner: PartRunner, sized: S
     Rounding changes such weights by more than those of noise: the result of the nodes that are
     replaced, for inputs with other last digits, tells by how much on average.
     """
-    name, allowed = str(replacement.output.name), ALLOWED.get(replacement.type, 1e-5)
+    name = str(replacement.output.name)
+    allowed = ALLOWED.get(replacement.type, 1e-5)
     run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
     for factor in _FACTORS if replacement.type in _ROUNDED_FINELY else _FACTORS[:1]:
         values = draw_inputs(replacement, sized, factor)

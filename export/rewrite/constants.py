@@ -74,7 +74,8 @@ def fold_constants(model: ir.Model) -> None:
         if node.outputs[0] not in made_of
         for ir_value in find_reads(node)
     ]
-    runner, seen = PartRunner(model), set[ir.Value]()
+    runner = PartRunner(model)
+    seen = set[ir.Value]()
     while todo:
         requested: dict[str, ir.Value] = {}
         while todo:
@@ -105,12 +106,12 @@ def _sources(graph: ir.Graph) -> dict[ir.Value, frozenset[ir.Value]]:
     for node in graph:
         read = list(find_reads(node))
         constant = node.op_type == "Constant" or (
-            bool(read) and all(is_stored(held) or held in sources for held in read)
+            bool(read) and all(is_stored(value) or value in sources for value in read)
         )
         if not constant or node.op_type.startswith(_RANDOM):
             continue
-        held = frozenset(held for held in read if is_stored(held))
-        every = held.union(*(sources.get(one, frozenset()) for one in read))
+        parameters = frozenset(value for value in read if is_stored(value))
+        every = parameters.union(*(sources.get(value, frozenset()) for value in read))
         sources.update(dict.fromkeys(node.outputs, every))
     return sources
 

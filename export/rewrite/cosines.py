@@ -70,11 +70,13 @@ def _find_source(writer: MapWriter, ir_value: ir.Value, axis: int) -> tuple[ir.V
     data = [] if node is None else writer.data_of(node)
     if node is None or len(data) != 1:
         return None
-    source, shape = writer.value(data[0]).shape, writer.value(ir_value).shape
+    source = writer.value(data[0]).shape
+    shape = writer.value(ir_value).shape
     if node.op_type == "Transpose":
         order = read_numbers(node, (), "perm", 1) or range(len(shape))[::-1]
         return data[0], order[axis]
-    rule, last = rule_of(node), shape[axis:]
+    rule = rule_of(node)
+    last = shape[axis:]
     if rule is not None and rule.ordered and source[-len(last) :] == last:
         return data[0], len(source) - len(last)
     same = node.op_type == "Expand" or find_factor(writer, node, data[0]) is not None

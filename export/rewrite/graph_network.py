@@ -91,16 +91,15 @@ class GraphNetwork(nn.Module):
             UnsupportedModelError: onnxruntime cannot compute the graph.
         """
         double = images[0].dtype == torch.float64
-        planned = [
-            item
-            for item in self.replacements
-            if not all(_is_exact(self.get_submodule(path)) for path in item.sites)
-        ]
+        planned = [item for item in self.replacements if not self._computes_exactly(item)]
         if planned or self._rounding or (double and self.source.is_half):
             outputs = self._compute(images, planned, double=double)
         else:
             outputs = self.source.compute(images)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def _computes_exactly(self, item: Replacement) -> bool:
+        return all(_is_exact(self.get_submodule(path)) for path in item.sites)
 
     def with_sites(self, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the outputs by all sites, exact ones too, which otherwise the source computes."""
@@ -199,8 +198,11 @@ def is_continuous(network: nn.Module) -> bool:
         return False
     graph = network.source.graph_model.graph
     data = find_pixel_values(graph)
-    nodes = (node for node in graph if any(str(value.name) in data for value in node.outputs))
-    return not any(_selects(node) for node in nodes)
+    for node in graph:
+        on_pixels = any(str(value.name) in data for value in node.outputs)
+        if on_pixels and _selects(node):
+            return False
+    return True
 
 
 def _selects(node: ir.Node) -> bool:

@@ -66,13 +66,16 @@ def insert_mechanisms(
     Raises:
         ExportError: A mechanism cannot be traced.
     """
-    source, unchanged = network.source, network.source.model
-    planned = [
-        plan_replacement(network, item, resolved, fused=fused)
-        for item in network.replacements
-        if not all(p in unchanged_sites or isinstance(resolved[p], AsTrained) for p in item.sites)
-    ]
-    model, notes = onnx.ModelProto(), []
+    source = network.source
+    unchanged = network.source.model
+    own = {path for path, mechanism in resolved.items() if isinstance(mechanism, AsTrained)}
+    own.update(unchanged_sites)
+    planned = []
+    for item in network.replacements:
+        if not own.issuperset(item.sites):
+            planned.append(plan_replacement(network, item, resolved, fused=fused))
+    model = onnx.ModelProto()
+    notes = []
     opset = opset_of(unchanged)
     keeps_opset = not (raised or source.is_converted)
     fits = keeps_opset and all(map(partial(_fits, opset=opset), planned))
@@ -153,17 +156,16 @@ def _fits(item: Replacement, opset: int) -> bool:
     written = traced_opset(opset)
     own = [ir.serde.serialize_node(node) for node in item.nodes]
     names = {node.op_type for node in own if node.domain == DOMAIN}
-    bodies = [
-        node
-        for name in names
-        for body in operator_bodies(name, written, (n for n in own if n.op_type == name))
-        for node in nodes_of(body)
-    ]
-    return all(
-        _version(node.op_type, written) == _version(node.op_type, opset)
-        for node in [*own, *bodies]
-        if node.domain in ("", "ai.onnx")
-    )
+    nodes = [*own]
+    for name in names:
+        uses = [node for node in own if node.op_type == name]
+        for body in operator_bodies(name, written, uses):
+            nodes += nodes_of(body)
+    for node in nodes:
+        is_onnx = node.domain in ("", "ai.onnx")
+        if is_onnx and _version(node.op_type, written) != _version(node.op_type, opset):
+            return False
+    return True
 
 
 def _version(operator: str, opset: int) -> int:

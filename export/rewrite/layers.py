@@ -58,23 +58,23 @@ def _pick_groups(writer: MapWriter, form: MapForm, channels: Tensor) -> ir.Value
     return writer.builder.reshape(node, (0, 0, 0, count, size)) if count > 1 else node
 
 
-def write_norm(writer: MapWriter, node: ir.Node, held: ir.Value) -> MapForm:
+def write_norm(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
     """Write an operator that normalizes channels."""
     source = node.inputs[0]
-    if source is None or held is not node.outputs[0] or len(writer.data_of(node)) != 1:
+    if source is None or ir_value is not node.outputs[0] or len(writer.data_of(node)) != 1:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
-    form, shape = writer.write_multiplied(source), writer.value(source).shape
+    form = writer.write_multiplied(source)
+    shape = writer.value(source).shape
     axis = read_attribute(node, "axis", -1)
     first = int(axis) % len(shape)  # type: ignore[call-overload]
     dims = [first] if node.op_type == "LpNormalization" else list(range(first, len(shape)))
     group, channels = _group_channels(writer, form, writer.place(source), dims)
     count, size = channels.shape
     output = _pick_groups(writer, form, channels)
-    flat = [
-        None if held is None else writer.builder.constant(tensor.flatten(), held)
-        for held, tensor in zip(node.inputs[1:], writer.constants_of(node)[1:], strict=True)
-        if tensor is not None
-    ]
+    flat: list[ir.Value | None] = []
+    for parameter, tensor in zip(node.inputs[1:], writer.constants_of(node)[1:], strict=True):
+        if parameter is not None and tensor is not None:
+            flat.append(writer.builder.constant(tensor.flatten(), parameter))
     output = writer.builder.like(node, [output, *flat], axis=-1)
     if count > 1:
         output = writer.builder.reshape(output, (0, 0, 0, -1))
@@ -132,9 +132,11 @@ def _read_product(writer: MapWriter, node: ir.Node) -> Layer:
         raise NotOnMap("a product of two tensors between the map and the tokens")
     data_first = factors[0] is data[0]
     source, weight = (factors[0], factors[1]) if data_first else (factors[1], factors[0])
-    read, of_weight = product.left_as, product.right_as
+    read = product.left_as
+    of_weight = product.right_as
     if not data_first:
-        read, of_weight = product.right_as.transposed, product.left_as.transposed
+        read = product.right_as.transposed
+        of_weight = product.left_as.transposed
     tensor = writer.builder.sized.constant(weight)
     stack = of_weight.of(tensor)
     if not bool((stack == stack[:1]).all()):
@@ -166,7 +168,8 @@ def write_reduction(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Map
     source = node.inputs[0]
     if source is None or node.op_type.startswith("Arg") or writer.data_of(node) != [source]:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
-    form, place = writer.write_multiplied(source), writer.place(source)
+    form = writer.write_multiplied(source)
+    place = writer.place(source)
     axes = read_numbers(node, writer.constants_of(node), "axes", 1)
     dims = [dim % place.dim() for dim in (axes or range(place.dim()))]
     if not bool(find_agreed(place, dims)[1].all()):

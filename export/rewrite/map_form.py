@@ -63,7 +63,9 @@ class MapWriter:
         needed if an attention uses the result of another one in the same window, with no map
         between them.
         """
-        self.builder, self.places, self.core = builder, places, core
+        self.builder = builder
+        self.places = places
+        self.core = core
         self._form_of = form_of
         self.forms: dict[ir.Value, MapForm] = {}
         self.other_sites: dict[ir.Value, Callable[[MapWriter], MapForm]] = {}
@@ -122,7 +124,8 @@ class MapWriter:
 
     def constants_of(self, node: ir.Node) -> list[Tensor | None]:
         """Return the inputs of a node that depend on no pixel; None for the others."""
-        data, constant = self.data_of(node), self.builder.sized.constant
+        data = self.data_of(node)
+        constant = self.builder.sized.constant
         return [
             None if ir_value is None or ir_value in data else constant(ir_value)
             for ir_value in node.inputs
@@ -185,10 +188,8 @@ class MapWriter:
         """
         (batch, rows, columns), builder = self.places.map, self.builder
         for ir_value in before:
-            shape, others = (
-                builder.sized.shapes.get(str(ir_value.name), ()),
-                builder.others(ir_value),
-            )
+            shape = builder.sized.shapes.get(str(ir_value.name), ())
+            others = builder.others(ir_value)
             if len(shape) != 4 or shape[0] != batch or shape[2] % rows or shape[3] % columns:
                 continue
             if shape[2] != others[2] and shape[3] != others[3]:
@@ -222,10 +223,8 @@ class MapWriter:
         value = self.places.run.values.get(ir_value)
         if value is None or value.place is None:
             return None
-        lengths, others = (
-            [size for size in self.places.map if size > 1],
-            self.builder.others(ir_value),
-        )
+        lengths = [size for size in self.places.map if size > 1]
+        others = self.builder.others(ir_value)
         free = [axis for axis, size in enumerate(value.shape) if size != others[axis]]
         for axes in itertools.combinations(free, len(lengths)):
             if [value.shape[axis] for axis in axes] == lengths:
@@ -249,7 +248,8 @@ class MapWriter:
             for number, side in zip(self.places.map, self.sides, strict=True)
             if number > 1
         ]
-        todo, out = list(zip(sizes, others, strict=True)), list[Side]()
+        todo = list(zip(sizes, others, strict=True))
+        out = list[Side]()
         while todo:
             number, side = remaining.pop(0)
             size, other = todo.pop(0)
@@ -288,7 +288,8 @@ class MapWriter:
 
         Axes of one element stay in front, so that an image alone is not moved.
         """
-        shape, others = self.value(ir_value).shape, self.builder.others(ir_value)
+        shape = self.value(ir_value).shape
+        others = self.builder.others(ir_value)
         rest = [axis for axis in range(len(shape)) if axis not in axes]
         ones = [axis for axis in rest if shape[axis] == others[axis] == 1]
         rest = [axis for axis in rest if axis not in ones]

@@ -40,7 +40,9 @@ class _Called(nn.Module):
 
     def __init__(self, site: nn.Module, present: Sequence[bool], tensors: Sequence[str]) -> None:
         super().__init__()
-        self.site, self.present, self.tensors = site, present, tensors
+        self.site = site
+        self.present = present
+        self.tensors = tensors
 
     def forward(self, *inputs: Tensor) -> Any:
         remaining = iter(inputs)
@@ -77,11 +79,10 @@ def write_mechanism(
     names = ("geometry", "grid", "heads", "scale", "value_dim", "epsilon")
     form = [getattr(site, name, None) for name in names]
     free = [_find_free_axes(sides) for sides in zip(*shapes, strict=True)]
-    fixed = [None if one is None else [n for a, n in enumerate(one) if a not in axes]
-             for one, axes in zip(shapes[0], free, strict=True)]  # fmt: skip
-    own = (
-        str(node.name) if of_one_site else {name: tuple(one.shape) for name, one in tensors.items()}
-    )
+    fixed = [_drop_axes(shape, axes) for shape, axes in zip(shapes[0], free, strict=True)]
+    own: object = str(node.name)
+    if not of_one_site:
+        own = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     key = repr((type(site).__name__, form, str(mechanism), own, fixed, free, opset, kind))
     if key not in pieces:
         pieces[key] = _trace_mechanism(
@@ -100,11 +101,18 @@ def _find_free_axes(sides: tuple[tuple[int, ...] | None, ...]) -> tuple[int, ...
     first = sides[0]
     if first is None:
         return ()
-    return tuple(
-        axis
-        for axis in range(len(first))
-        if any(s is not None and s[axis] != first[axis] for s in sides)
-    )
+    free: dict[int, None] = {}
+    for shape in sides:
+        if shape is not None:
+            differing = [axis for axis in range(len(first)) if shape[axis] != first[axis]]
+            free.update(dict.fromkeys(differing))
+    return tuple(sorted(free))
+
+
+def _drop_axes(shape: tuple[int, ...] | None, axes: Sequence[int]) -> list[int] | None:
+    if shape is None:
+        return None
+    return [length for axis, length in enumerate(shape) if axis not in axes]
 
 
 def _enlarge_shapes(
@@ -158,7 +166,8 @@ def _trace_mechanism(
         inputs = [torch.zeros(shape, dtype=dtype) for shape in sizes if shape is not None]
         axes = [axis for axis, shape in zip(free, shapes, strict=True) if shape is not None]
         tensors = {} if of_one_site else _list_tensors(site)
-        inputs, axes = [*inputs, *tensors.values()], [*axes, *((),) * len(tensors)]
+        inputs = [*inputs, *tensors.values()]
+        axes = [*axes, *((),) * len(tensors)]
         names = [f"in_{at}" for at in range(len(inputs))]
         dynamic = tuple(dict.fromkeys(a, Dim.DYNAMIC) for a in axes) if any(axes) else None
         if tensors or None in shapes:
@@ -173,7 +182,8 @@ def _copy_nodes(
     piece: onnx.ModelProto, node: ir.Node, tensors: Mapping[str, Tensor]
 ) -> list[ir.Node]:
     """Return the nodes of a traced mechanism between the values of the node of a site."""
-    model, prefix = ir.from_proto(piece), f"{node.outputs[0].name}/"
+    model = ir.from_proto(piece)
+    prefix = f"{node.outputs[0].name}/"
     inputs_of_site = [value for value in node.inputs if value is not None]
     values: dict[ir.Value, ir.Value] = {}
     for ir_value in model.graph.initializers.values():
@@ -182,7 +192,8 @@ def _copy_nodes(
     values.update(zip(inputs, inputs_of_site, strict=False))
     for value, (name, tensor) in zip(inputs[len(inputs_of_site) :], tensors.items(), strict=False):
         values[value] = make_constant(prefix + name, ir.tensor(tensor.numpy()))
-    copies, uses = [], 0
+    copies = []
+    uses = 0
     for inner in model.graph:
         outputs = []
         for ir_value in inner.outputs:

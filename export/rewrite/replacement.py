@@ -84,14 +84,19 @@ def collect_replacement(
     borders = {value for node in nodes if node.op_type != "Shape" for value in find_reads(node)}
     own, border_inputs = _find_own_nodes(builder.graph, target, borders - new, builder.sized)
     inputs = tuple(dict.fromkeys([*read, *border_inputs]))
-    sized = [builder.sized] if builder.other is None else [builder.sized, builder.other]
-    shapes = tuple(tuple(s.shapes[str(value.name)] for value in inputs) for s in sized)
+    shapes = [_list_shapes(builder.sized, inputs)]
+    if builder.other is not None:
+        shapes.append(_list_shapes(builder.other, inputs))
     if not any(node.domain == SITE for node in nodes):
         raise RuntimeError(f"{target.name} is computed without its site")
     used = {str(node.name): sites[str(node.name)] for node in nodes if node.domain == SITE}
     kind = builder.sized.types[str(target.name)]
     fixed = frozenset(str(v.name) for v in inputs) - builder.sized.data
-    return Replacement(used, tuple(nodes), target, inputs, own, fixed, shapes, kind)
+    return Replacement(used, tuple(nodes), target, inputs, own, fixed, tuple(shapes), kind)
+
+
+def _list_shapes(sized: Sized, values: Sequence[ir.Value]) -> tuple[tuple[int, ...], ...]:
+    return tuple(sized.shapes[str(value.name)] for value in values)
 
 
 def _find_own_nodes(

@@ -91,7 +91,8 @@ class SiteBuilder(NodeBuilder):
 
     def side(self, value: ir.Value, axis: int) -> Side:
         """Return the length of an axis: a number if it is the same at both sizes."""
-        one, two = self.lengths(value), self.others(value)
+        one = self.lengths(value)
+        two = self.others(value)
         if not self.free or (len(one) == len(two) and one[axis] == two[axis]):
             return one[axis]
         return self.free_side(value, axis)
@@ -123,20 +124,24 @@ class SiteBuilder(NodeBuilder):
             sizes = node.inputs[1] if node.op_type == "Reshape" else None
             if sizes is not None and self._is_told(sizes, axis):
                 return sizes, axis
-            before, place = node.inputs[0], self._place_before(node, axis)
+            before = node.inputs[0]
+            place = self._place_before(node, axis)
             if before is None or place is None:
                 break
-            value, axis = before, place
+            value = before
+            axis = place
         return self.op("Shape", value), axis
 
     def _place_before(self, node: ir.Node, axis: int) -> int | None:
         """Return which axis of its input is an axis of a node's result; None if that is unclear."""
-        source, output = node.inputs[0], node.outputs[0]
+        source = node.inputs[0]
+        output = node.outputs[0]
         if node.op_type == "Transpose" and "perm" in node.attributes:
             return node.attributes["perm"].as_ints()[axis]
         if source is None or node.op_type not in ("Slice", "Squeeze"):
             return None
-        shape, other = self.lengths(source), self.others(source)
+        shape = self.lengths(source)
+        other = self.others(source)
         places = range(len(shape))
         if node.op_type == "Squeeze":
             axes = node.inputs[1] if len(node.inputs) > 1 else None

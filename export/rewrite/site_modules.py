@@ -78,7 +78,9 @@ class FoundMap(MapSite):
 
     def __init__(self, heads: int, head_dim: int, value_dim: int, scale: float) -> None:
         super().__init__(scale)
-        self.heads, self.head_dim, self.value_dim = heads, head_dim, value_dim
+        self.heads = heads
+        self.head_dim = head_dim
+        self.value_dim = value_dim
 
     def forward(self, packed: Tensor) -> Tensor:
         """Return the attention (B, H, W, h * e) of a packed map (B, H, W, h * (2 * d + e))."""
@@ -185,7 +187,8 @@ def make_token_geometry(layout: Layout) -> TokenGeometry:
     queries = _grid(layout.window, layout.tokens, layout.before[0])
     keys = _grid(layout.key_window, layout.keys, layout.before[1])
     if layout.columns_first or not queries or not keys:
-        queries, keys = (1, layout.tokens), (1, layout.keys)
+        queries = (1, layout.tokens)
+        keys = (1, layout.keys)
     margin = layout.margin if any(layout.margin) and len(keys) == 2 and keys[0] > 1 else ()
     scale = layout.scale if isinstance(layout.scale, float) else 1.0
     return TokenGeometry(queries, keys, scale, margin)

@@ -55,7 +55,8 @@ def put_tokens(
         elif core.by_data or core.by_size or not is_zero(as_number(core.beta)):
             bias = tokens.biases(_replay_addends(builder, places.run, core), _weights(core))
         q = tokens.scale(tokens.stack(core.q, core.q_as))
-        k, v = tokens.stack(core.k, core.k_as), tokens.stack(core.v, core.v_as)
+        k = tokens.stack(core.k, core.k_as)
+        v = tokens.stack(core.v, core.v_as)
         if agreed.same_tokens:
             site = FoundTokens(make_token_geometry(layout))
             output = builder.site(path, [q, k, v, bias])
@@ -100,7 +101,9 @@ class _Tokens:
     """Writes stacks of matrices as (B, h, N, d): with their leading axes, or as (g, 1, N, d)."""
 
     def __init__(self, builder: SiteBuilder, core: Attention, layout: Layout) -> None:
-        self.builder, self.core, self.layout = builder, core, layout
+        self.builder = builder
+        self.core = core
+        self.layout = layout
         readings = [core.q_as, core.k_as, core.v_as, core.out_as]
         readings += [core.w_as] if core.w_as is not None else []
         self.direct = core.groups == core.v_groups and all(
@@ -130,7 +133,8 @@ class _Tokens:
 
         The weights may get other leading axes between the softmax and the second product.
         """
-        shape, pairs = self.builder.lengths(ir_value), (self.layout.tokens, self.layout.keys)
+        shape = self.builder.lengths(ir_value)
+        pairs = (self.layout.tokens, self.layout.keys)
         if len(shape) == len(read.order):
             return self.stack(ir_value, read)
         if shape[-2:] != pairs or pairs != self.builder.others(ir_value)[-2:]:
@@ -155,7 +159,8 @@ class _Tokens:
 
     def scale(self, q: ir.Value) -> ir.Value:
         """Return queries times the factor of their head, if factors differ between heads."""
-        alpha, scale = self.core.alpha, self.layout.scale
+        alpha = self.core.alpha
+        scale = self.layout.scale
         if not isinstance(alpha, Tensor) or isinstance(scale, float):
             if isinstance(alpha, Tensor) and scale != float(alpha.flatten()[0]):
                 raise NotOnMap("its scores have a factor that differs between tokens")
@@ -175,7 +180,8 @@ class _Tokens:
 
     def restore_axes(self, out: ir.Value) -> ir.Value:
         """Return the result (B, h, N, e) in the axes of the attention's own result."""
-        builder, read = self.builder, self.core.out_as
+        builder = self.builder
+        read = self.core.out_as
         inverse = [read.order.index(axis) for axis in range(len(read.order))]
         if read.heads:
             return builder.reshape(builder.transpose(out, inverse), (0, 0, -1))
@@ -231,7 +237,8 @@ def _replay_addends(builder: SiteBuilder, run: Provenance, core: Attention) -> i
     Raises:
         NotOnMap: The terms cannot be separated from the scores.
     """
-    product, last = core.product, _softmax_input(core.softmax)
+    product = core.product
+    last = _softmax_input(core.softmax)
     if product is None or last is None:
         raise NotOnMap("what is added to its scores cannot be separated from them")
     copies: dict[ir.Value, ir.Value] = {product.node.outputs[0]: _make_product_zeros(builder, core)}
@@ -279,7 +286,8 @@ def _make_product_zeros(builder: SiteBuilder, core: Attention) -> ir.Value:
     if product is None:
         raise NotOnMap("its scores are no product")
     shape = builder.lengths(product.node.outputs[0])
-    left, right = product.left_as.order, product.right_as.order
+    left = product.left_as.order
+    right = product.right_as.order
     sides: dict[int, Side] = {}
     leading = product.out_as.leading
     for at, axis in enumerate(product.out_as.order):

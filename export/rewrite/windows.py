@@ -69,7 +69,8 @@ def _find_targets(builder: SiteBuilder, places: Places, core: Attention) -> list
     """
     targets = [_find_first_on_map(builder, places, core)]
     while not targets[-1].is_graph_output() and len(users := targets[-1].consumers()) == 1:
-        rule, out = rule_of(users[0]), users[0].outputs[0]
+        rule = rule_of(users[0])
+        out = users[0].outputs[0]
         if rule is None or not rule.ordered or rule.change or places.axes_of(out) is None:
             break
         targets.append(out)
@@ -79,7 +80,8 @@ def _find_targets(builder: SiteBuilder, places: Places, core: Attention) -> list
 def _find_first_on_map(builder: SiteBuilder, places: Places, core: Attention) -> ir.Value:
     if places.axes_of(core.out) is not None:
         return core.out
-    behind, started = {core.out}, False
+    behind = {core.out}
+    started = False
     for node in builder.graph:
         started = started or node is core.out.producer()
         if started and any(ir_value in behind for ir_value in node.inputs):
@@ -119,7 +121,8 @@ def write_site(
     unit = None if is_global or any(layout.margin) else find_normalized_tokens(writer, core)
     for one in unit or ():  # the site divides them
         writer.forms[one.quotient] = writer.write_multiplied(one.source)
-    parts, scale = [], 1.0
+    parts = []
+    scale = 1.0
     for (ir_value, read, groups, place), width in zip(readings, widths, strict=True):
         form = writer.write_multiplied(ir_value) if ir_value is core.v else writer.write(ir_value)
         scale *= form.factor

@@ -93,17 +93,12 @@ def _group_windows(pairs: Sequence[Tensor], group: Tensor) -> list[list[int]]:
     """
     kinds: list[tuple[list[int], list[int]]] = []
     for number, heads in enumerate(group.tolist()):
-        compared = kinds[:_MOST_KINDS]
-        same = (
-            kind
-            for kind, first in compared
-            if all(torch.equal(pairs[a], pairs[b]) for a, b in zip(first, heads, strict=True))
-        )
-        kind = next(same, None)
-        if kind is None:
-            kinds.append(([number], heads))
+        for kind, first in kinds[:_MOST_KINDS]:
+            if all(torch.equal(pairs[a], pairs[b]) for a, b in zip(first, heads, strict=True)):
+                kind.append(number)
+                break
         else:
-            kind.append(number)
+            kinds.append(([number], heads))
     return [kind for kind, _ in kinds]
 
 
@@ -151,7 +146,8 @@ def _is_of_regions(relative: Tensor, low: float, places: Tensor, layout: Layout)
     if not bool(binary.all()) or not bool((far == far[:1]).all()):
         return False
     height, width = layout.map[1:]
-    y, x = places // width % height, places % width
+    y = places // width % height
+    x = places % width
     beyond = torch.stack((y < layout.shift[0], x < layout.shift[1]), 1)  # (windows, 2, N)
     wrapped = ((of[:, :, None] != of[:, None, :]).any(0) for of in beyond.unique(dim=0))
     return all(torch.equal(pairs, far[0]) for pairs in wrapped)
@@ -186,7 +182,8 @@ def read_bias_table(
 
 def _number_tokens(sides: tuple[int, ...], columns_first: bool) -> tuple[Tensor, Tensor]:
     """Return the row and column of each token of a window."""
-    rows, columns = torch.arange(sides[0]), torch.arange(sides[1])
+    rows = torch.arange(sides[0])
+    columns = torch.arange(sides[1])
     if columns_first:
         return rows.repeat(sides[1]), columns.repeat_interleave(sides[0])
     return rows.repeat_interleave(sides[1]), columns.repeat(sides[0])

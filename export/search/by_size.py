@@ -123,7 +123,8 @@ def _varying_elements(
 
 def _differing_lengths(node: ir.Node, sized: Sized, other: Sized) -> Tensor:
     name = str(node.inputs[0].name) if node.inputs[0] is not None else ""
-    one, two = sized.shapes.get(name), other.shapes.get(name)
+    one = sized.shapes.get(name)
+    two = other.shapes.get(name)
     if one is None or two is None or len(one) != len(two):
         return torch.tensor(True)
     differing = torch.tensor([a != b for a, b in zip(one, two, strict=True)], dtype=torch.bool)

@@ -83,7 +83,8 @@ class Layout:
 
     def unread(self, kind: str, reason: str) -> None:
         """Set a kind of tokens that are not windows, and the reason if there is none yet."""
-        self.kind, self.reason = kind, self.reason or reason
+        self.kind = kind
+        self.reason = self.reason or reason
 
     def text(self) -> str:
         """Return the layout as one line of text."""
@@ -204,7 +205,8 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
     images, batch = batch.unique(return_inverse=True)
     layout.rows, y = y.unique(return_inverse=True)
     layout.columns, x = x.unique(return_inverse=True)
-    height, width = len(layout.rows), len(layout.columns)
+    height = len(layout.rows)
+    width = len(layout.columns)
     layout.map = (len(images), height, width)
     layout.places = (batch * height + y) * width + x
     if layout.places.shape[1] == 1 and layout.keys > 1:
@@ -220,7 +222,8 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
     spread = (window[1], window[0]) if layout.columns_first else window
     grid_y, grid_x = (a.view(len(a), *spread) for a in (y, x))
     if layout.columns_first:
-        grid_y, grid_x = grid_y.transpose(1, 2), grid_x.transpose(1, 2)
+        grid_y = grid_y.transpose(1, 2)
+        grid_x = grid_x.transpose(1, 2)
     runs = (
         [_run(one, height) for one in grid_y[:, :, 0]],
         [_run(one, width) for one in grid_x[:, 0]],
@@ -241,7 +244,8 @@ def _read_runs(
             return
         starts.append({start for start, _ in even})
         steps.append(even[0][1])
-    layout.window, layout.step = window, (steps[0], steps[1])
+    layout.window = window
+    layout.step = (steps[0], steps[1])
     sides = layout.map[1:]
     covers_map = len(layout.places.unique()) == math.prod(layout.map) == layout.places.numel()
     if layout.step != (1, 1):
@@ -252,9 +256,9 @@ def _read_runs(
         if not covers_map:
             layout.unread("grid", "its windows overlap")
         return
-    shifts = [
-        {start % length for start in side} for side, length in zip(starts, window, strict=True)
-    ]
+    shifts = []
+    for side, length in zip(starts, window, strict=True):
+        shifts.append({start % length for start in side})
     layout.kind = "windows"
     if window == sides:
         layout.kind = "global"
@@ -274,7 +278,8 @@ def _read_keys(layout: Layout, rows: Tensor, core: Attention) -> None:
         return
     before = layout.before[0]
     if keys.shape == rows.shape and bool((keys == rows).all()):
-        layout.key_window, layout.before = layout.window, (before, before)
+        layout.key_window = layout.window
+        layout.before = (before, before)
         return
     if bool((core.k_place == MOVED).any()):
         layout.unread(layout.kind, "its keys are chosen by the data")
@@ -284,7 +289,8 @@ def _read_keys(layout: Layout, rows: Tensor, core: Attention) -> None:
         return
     key_before = int((keys[0] < 0).int().cumprod(0).sum())
     layout.before = (before, key_before)
-    keys, queries = keys[:, key_before:], rows[:, before:]
+    keys = keys[:, key_before:]
+    queries = rows[:, before:]
     if keys.shape == queries.shape and bool((keys == queries).all()):
         layout.key_window = layout.window
         return
@@ -294,7 +300,8 @@ def _read_keys(layout: Layout, rows: Tensor, core: Attention) -> None:
 def _read_around(layout: Layout, keys: Tensor) -> None:
     """Derive by how much keys extend beyond the queries of their window."""
     _, _, y, x = decode(keys)
-    y, x = _rank(y, layout.rows), _rank(x, layout.columns)
+    y = _rank(y, layout.rows)
+    x = _rank(x, layout.columns)
     window = rectangle(y, x) if bool((keys >= 0).all()) else None
     if window is None:
         layout.unread(layout.kind, "its keys are at other positions than its queries")

@@ -61,7 +61,9 @@ def is_of_scores(condition: ir.Value, step: Step, score: Score) -> bool:
     """Return whether a condition depends on the product of the scores, or may do."""
     if score.product is None:
         return True
-    product, seen, todo = score.product.node, set[ir.Node](), [condition]
+    product = score.product.node
+    seen = set[ir.Node]()
+    todo = [condition]
     while todo:
         node = todo.pop().producer()
         if node is None or node in seen:
@@ -83,7 +85,8 @@ def empties_rows(step: Step, score: Score, at: int) -> bool:
         score: The weights.
         at: Number of the input that they are.
     """
-    numbers, condition = step.inputs[3 - at], step.node.inputs[0]
+    numbers = step.inputs[3 - at]
+    condition = step.node.inputs[0]
     if numbers is None or numbers.place is not None or condition is None:
         return False
     if not is_zero(as_number(step.constant(3 - at))):

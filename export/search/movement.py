@@ -105,14 +105,16 @@ def cut(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]
 
 def gather(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
     """Move elements of ``Gather``."""
-    x, index = require(parts), require(parts, 1).long()
+    x = require(parts)
+    index = require(parts, 1).long()
     axis = read_integer(node, "axis") % x.dim()
     index = torch.where(index < 0, index + x.shape[axis], index)
     if index.dim() == 0:
         return [x.select(axis, int(index))]
     (corner,), lengths = along([axis], x)
     elements_at = corner.index_select(axis, index.flatten())
-    before, after = lengths[:axis], lengths[axis + 1 :]
+    before = lengths[:axis]
+    after = lengths[axis + 1 :]
     elements_at = elements_at.reshape(
         *elements_at.shape[:axis], *index.shape, *elements_at.shape[axis + 1 :]
     )

@@ -50,7 +50,8 @@ def convolve_places(step: Step) -> Tensor:
     They are those of the input if the map stays the same. A map with mirrored padding gets new
     places: one place would belong to several elements.
     """
-    value, out = step.inputs[0], step.outs[0]
+    value = step.inputs[0]
+    out = step.outs[0]
     strides = step.node.attributes.get("strides")
     strided = strides is not None and any(stride != 1 for stride in strides.as_ints())
     if value is None or value.place is None or strided or step.node.op_type == "ConvTranspose":

@@ -18,7 +18,8 @@ _INNER = ("softmax", "dropout", "identity")
 
 def unique_paths(paths: Sequence[str]) -> list[str]:
     """Return paths, with a number appended to those that occur several times."""
-    times, seen = Counter(paths), Counter[str]()
+    times = Counter(paths)
+    seen = Counter[str]()
     unique = []
     for path in paths:
         name = path or _NO_PATH

@@ -19,7 +19,11 @@ MIXED = -2
 MOVED = -3
 """Place of an element that is selected by data."""
 
-_COLUMN, _ROW, _TIME, _BATCH = 1, 1 << 17, 1 << 34, 1 << 43  # below 2^53: exact as float64 too
+# below 2^53: exact as float64 too
+_COLUMN = 1
+_ROW = 1 << 17
+_TIME = 1 << 34
+_BATCH = 1 << 43
 _ORIGIN = 1 << 16
 _BEYOND_ALL = 1 << 60
 _LARGE = 1 << 14
@@ -45,10 +49,9 @@ def make_places(shape: Sequence[int]) -> Tensor:
         return make_places((1, *shape))[0]
     sides = list(shape[1:] if len(shape) == 2 else shape[2:])[-3:]
     numbers = [torch.arange(size) for size in [1] * (3 - len(sides)) + sides]
-    time, row, column = (
-        side.reshape([-1 if axis == own else 1 for axis in range(4)])
-        for own, side in enumerate(numbers, start=1)
-    )
+    time = numbers[0].reshape(1, -1, 1, 1)
+    row = numbers[1].reshape(1, 1, -1, 1)
+    column = numbers[2].reshape(1, 1, 1, -1)
     mesh = encode(torch.arange(shape[0]).reshape(-1, 1, 1, 1), time, row, column)
     if len(shape) == 2:
         return mesh.reshape(tuple(shape))
@@ -93,11 +96,13 @@ def reshape_shared(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """Return a tensor in another shape; axes whose elements share memory stay so if possible."""
     if tensor.numel() == 0:
         return tensor.reshape(tuple(shape))
-    old, new = list(zip(tensor.shape, tensor.stride(), strict=True)), list(shape)
+    old = list(zip(tensor.shape, tensor.stride(), strict=True))
+    new = list(shape)
     lengths: list[int] = []
     corner: list[slice] = []
     while old or new:  # the least axes of both that have as many elements
-        part, new_part = [old.pop(0)] if old else [], [new.pop(0)] if new else []
+        part = [old.pop(0)] if old else []
+        new_part = [new.pop(0)] if new else []
         while (have := math.prod(size for size, _ in part)) != (need := math.prod(new_part)):
             if have < need:
                 part.append(old.pop(0))
@@ -154,9 +159,11 @@ def extend(places: Tensor, dim: int, before: int, after: int) -> Tensor:
         after: Elements to add at the end; a negative number removes elements.
     """
     size = places.shape[dim]
-    cut_before, cut_after = max(-before, 0), max(-after, 0)
+    cut_before = max(-before, 0)
+    cut_after = max(-after, 0)
     places = places.narrow(dim, cut_before, size - cut_before - cut_after)
-    before, after = max(before, 0), max(after, 0)
+    before = max(before, 0)
+    after = max(after, 0)
     if before == after == 0:
         return places
     steps = places.diff(dim=dim)
@@ -168,8 +175,10 @@ def extend(places: Tensor, dim: int, before: int, after: int) -> Tensor:
         numbers = offsets.reshape(shape)
         return edge + step * numbers if step else torch.full_like(edge + numbers, NONE)
 
-    first, last = places.narrow(dim, 0, 1), places.narrow(dim, places.shape[dim] - 1, 1)
-    ahead, behind = torch.arange(-before, 0), torch.arange(1, after + 1)
+    first = places.narrow(dim, 0, 1)
+    last = places.narrow(dim, places.shape[dim] - 1, 1)
+    ahead = torch.arange(-before, 0)
+    behind = torch.arange(1, after + 1)
     return torch.cat((beyond(first, ahead), places, beyond(last, behind)), dim)
 
 
@@ -198,7 +207,8 @@ def find_map_axes(codes: Tensor, place: Tensor) -> list[int] | None:
         codes: The places of the map.
         place: The place of each element of the tensor.
     """
-    sizes, strides = place.shape, place.stride()
+    sizes = place.shape
+    strides = place.stride()
     wide = [axis for axis in range(place.dim()) if sizes[axis] > 1 and strides[axis]]
     corner = unshare(place).squeeze()
     if corner.numel() < len(codes) or corner.numel() % len(codes):

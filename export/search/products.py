@@ -58,7 +58,8 @@ def _einsum(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product
     guide = out if like is None else (left, right)[like] + out
     letters = sorted({*left, *right}, key=lambda letter: (guide + left + right).index(letter))
     both = [a for a in letters if a in left and a in right]
-    stack, summed = [a for a in both if a in out], [a for a in both if a not in out]
+    stack = [a for a in both if a in out]
+    summed = [a for a in both if a not in out]
     rows = [a for a in letters if a in left and a not in both]
     columns = [a for a in letters if a in right and a not in both]
     if sorted(out) != sorted(stack + rows + columns) or not summed:
@@ -137,18 +138,20 @@ def find_core(
         sources: Factors of the product of the scores.
         scores: Shape of that product.
     """
-    score, shapes = values[at].score, [value.shape for value in values]
+    score = values[at].score
+    shapes = [value.shape for value in values]
     last = read_product(node, shapes, at)
     if score is None or score.product is None or score.softmax is None or last is None:
         return "its scores are not a matrix product"
     if at == 0:
-        w_as, v_as, out_as, v = last.left_as, last.right_as, last.out_as, last.right
+        w_as = last.left_as
+        v_as = last.right_as
+        out_as = last.out_as
+        v = last.right
     else:
-        w_as, v_as, out_as = (
-            last.right_as.transposed,
-            last.left_as.transposed,
-            last.out_as.transposed,
-        )
+        w_as = last.right_as.transposed
+        v_as = last.left_as.transposed
+        out_as = last.out_as.transposed
         v = last.left
     out_shape = tuple(_full_shape(node, shapes))
     v_groups = out_as.sizes(out_shape)[0]
@@ -162,7 +165,8 @@ def find_core(
     reason = score.reason or (
         "" if straight else "its weights are in another order than its scores"
     )
-    q, k = (first.left, first.left_as), (first.right, first.right_as.transposed)
+    q = (first.left, first.left_as)
+    k = (first.right, first.right_as.transposed)
     left, right = sources
     if swapped:
         q, k, left, right = k, q, right, left
@@ -200,7 +204,8 @@ def _full_shape(node: ir.Node, shapes: Sequence[Shape]) -> Shape:
     if product is None:
         return ()
     sizes: dict[int, int] = {}
-    left, right = product.left_as.sizes(shapes[0]), product.right_as.sizes(shapes[1])
+    left = product.left_as.sizes(shapes[0])
+    right = product.right_as.sizes(shapes[1])
     groups = torch.broadcast_shapes(left[0], right[0])
     for axis, length in zip(product.out_as.order, (*groups, *left[1], *right[2]), strict=True):
         sizes[axis] = length
@@ -215,11 +220,11 @@ def _numbering(
     Returns:
         Whether its columns are the queries, and whether groups, queries and keys are in order.
     """
-    in_order, weights = score.number.device.type == "meta", tuple(score.number.shape)
+    in_order = score.number.device.type == "meta"
+    weights = tuple(score.number.shape)
     natural = product.out_as.order == tuple(range(len(scores)))
-    own, theirs = (
-        [math.prod(s) for s in part] for part in (w_as.sizes(weights), product.out_as.sizes(scores))
-    )
+    own = [math.prod(sizes) for sizes in w_as.sizes(weights)]
+    theirs = [math.prod(sizes) for sizes in product.out_as.sizes(scores)]
     if in_order and natural and own == theirs and w_as.order == tuple(range(len(weights))):
         return False, True
     number = w_as.of(score.numbers, groups)

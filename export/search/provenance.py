@@ -45,7 +45,8 @@ class Provenance:
 
     def __init__(self, sized: Sized, varying: frozenset[str] = frozenset()) -> None:
         """Take a graph at a size, and the constants whose elements depend on the size."""
-        self.sized, self.varying = sized, varying
+        self.sized = sized
+        self.varying = varying
         self.values: dict[ir.Value, Value] = {}
         self.cores: list[Attention] = []
         self.layouts: dict[ir.Value, Layout] = {}
@@ -99,7 +100,8 @@ class Provenance:
         )
         if rule is None or not readable or not step.data():
             none: list[Score | None] = [None] * len(outs)
-            places, scores = combine_places(step), none
+            places = combine_places(step)
+            scores = none
         else:
             places, scores = self._results(rule, step)
         hint = _hint_of(rule, step)
@@ -232,8 +234,10 @@ class Provenance:
         return results
 
     def _product(self, step: Step) -> Results:
-        node, out = step.node, step.outs[0]
-        a, b = step.inputs[0], step.inputs[1] if len(step.inputs) > 1 else None
+        node = step.node
+        out = step.outs[0]
+        a = step.inputs[0]
+        b = step.inputs[1] if len(step.inputs) > 1 else None
         if a is None or b is None:
             return combine_places(step), [None]
         added = step.inputs[2] if node.op_type == "Gemm" and len(step.inputs) > 2 else None
@@ -294,14 +298,16 @@ class Provenance:
         return [make_new_map(step.outs[0]) if place is None else place, *rest]
 
     def _with_mask(self, core: Attention, step: Step, at: int) -> Attention:
-        ir_value, value = step.node.inputs[at], step.inputs[at]
+        ir_value = step.node.inputs[at]
+        value = step.inputs[at]
         core = replace(core, mask=ir_value, by_size=tuple(step.varying_inputs()))
         if value is None or value.place is not None:
             return replace(core, by_data=True)
         mask = step.constant(at)
         if mask.dtype == torch.bool:
             mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
-        tokens, keys = core.q_place.shape[1], core.k_place.shape[1]
+        tokens = core.q_place.shape[1]
+        keys = core.k_place.shape[1]
         return replace(core, beta=as_number(mask).expand(*core.groups, tokens, keys))
 
     def _record(self, core: Attention) -> None:

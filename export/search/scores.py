@@ -34,7 +34,8 @@ def change_score(step: Step, change: Change | None) -> Score | None:
     ]
     if not scored:
         return None
-    at, out = scored[0], step.outs[0]
+    at = scored[0]
+    out = step.outs[0]
     value = step.inputs[at]
     score = None if value is None else value.score
     if score is None:
@@ -138,7 +139,8 @@ def _scale(step: Step, score: Score, at: int, change: Callable[[Tensor], Tensor]
     if step.varies(1 - at):
         score = score.but("its scores have a factor that depends on the size of the image")
     factor = change(as_number(other))
-    alpha, beta = as_number(score.alpha) * factor, as_number(score.beta) * factor
+    alpha = as_number(score.alpha) * factor
+    beta = as_number(score.beta) * factor
     replaced = None if score.replaced is None else score.replaced * float(factor.min())
     return replace(score, alpha=lighter(alpha), beta=lighter(beta), replaced=replaced)
 
@@ -150,7 +152,8 @@ def choose_score(step: Step, score: Score, at: int) -> Score | None:
     for -inf and for numbers below `_ABSORBING`. Where the condition is known, numbers below `_LOW`
     are enough, unless they replace all scores of a query: `_apply_softmax` looks for these.
     """
-    condition, other = step.inputs[0], step.inputs[3 - at] if at else None
+    condition = step.inputs[0]
+    other = step.inputs[3 - at] if at else None
     condition_value = step.node.inputs[0]
     if (
         at == 0
@@ -169,7 +172,8 @@ def choose_score(step: Step, score: Score, at: int) -> Score | None:
             return score.but(f"scores are replaced by {number:.4g} where the input says so")
         return replace(_replace_scores(score, number, condition_value, at), by_data=True)
     yes = step.constant(0).bool()
-    yes, mine = yes if at == 2 else ~yes, as_number(score.beta)
+    yes = yes if at == 2 else ~yes
+    mine = as_number(score.beta)
     places = yes.expand(torch.broadcast_shapes(yes.shape, numbers.shape))
     replacing = numbers.expand(places.shape)[places]
     number = float(replacing.max()) if replacing.numel() else -torch.inf

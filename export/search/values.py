@@ -61,7 +61,8 @@ class Matrices:
     @property
     def transposed(self) -> Matrices:
         """The same matrices, transposed."""
-        first, rows = self.order[: self.leading], self.order[self.leading :][: self.rows]
+        first = self.order[: self.leading]
+        rows = self.order[self.leading :][: self.rows]
         columns = self.order[self.leading + self.rows :]
         return replace(self, order=(*first, *columns, *rows), rows=len(columns))
 
@@ -300,7 +301,9 @@ class Attention:
 
     def without_pairs(self) -> Attention:
         """Return the attention without values per pair: with one factor per group."""
-        alpha, beta, emptied = self.alpha, self.beta, self.emptied
+        alpha = self.alpha
+        beta = self.beta
+        emptied = self.emptied
         if not self.by_data and not self.by_size:
             emptied = emptied and isinstance(beta, Tensor) and has_empty_rows(beta)
         if isinstance(beta, Tensor):

@@ -85,7 +85,7 @@ class ESCRealM(EscNetwork):
 
         Args:
             dim: As in `EscNetwork`.
-            n_blocks: The same.
+            n_blocks: Blocks, each with one window attention.
             upscaling_factor: 1 or 2.
             exp_ratio: As in `EscNetwork`.
             mid_dim: Channels between the convolutions of the upsampler.

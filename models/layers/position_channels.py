@@ -130,17 +130,16 @@ class ComputedPlaces(LowRankAttention):
         """Build the layers.
 
         Args:
-            dim: As of `LowRankAttention`, as are ``heads``, ``window``, ``rank``, ``shift`` and
-                ``gate``.
-            heads: The same.
-            window: The same.
-            rank: The same.
+            dim: Channels of the map.
+            heads: Heads of attention.
+            window: Side of a window.
+            rank: Rank of the position bias, R.
             hidden: Width of the hidden layer.
             frequencies: Frequencies of sines and cosines of each coordinate, each twice the one
                 before.
             sine: The hidden layer ends in a sine (``RIBSiren``), else in a ReLU.
-            shift: The same.
-            gate: The same.
+            shift: Rows and columns by which the map is rolled.
+            gate: As in `MapAttention`.
         """
         super().__init__(dim, heads, window, rank, shift=shift, gate=gate)
         self.sine = sine

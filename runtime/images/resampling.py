@@ -37,8 +37,8 @@ def resample(
     Args:
         pixels: (H, W, C).
         resize: The size and the filter.
-        rows: The wanted rows of the resized image; None: all.
-        columns: The same.
+        rows: The rows of the resized image that are returned; None: all.
+        columns: The columns that are returned; None: all.
 
     Returns:
         (rows, columns, C); a bicubic filter goes a little beyond the range of the pixels.

@@ -92,7 +92,7 @@ class TiledNetwork:
         Args:
             image: (1, C, H, W) in 0..1.
             tile: As `choose_tiles` returns it.
-            overlap: The same.
+            overlap: As `choose_tiles` returns it, in pixels.
             progress: Called with (tiles done, tiles in total).
             others: The inputs other than the image, by name.
 

@@ -172,19 +172,19 @@ def _sort_by_error(
     the worst group is divided again and again.
     """
 
-    def tried(places: Array) -> _Group:
+    def try_group(places: Array) -> _Group:
         error, figure = alone(places)
         return _Group(places, error / costs[places].sum(), figure)
 
     first = len(costs) if len(costs) <= max_runs else max_runs // 2
-    groups = [tried(places) for places in np.array_split(np.arange(len(costs)), first)]
+    groups = [try_group(places) for places in np.array_split(np.arange(len(costs)), first)]
     for _ in range((max_runs - first) // 2):
         wide = [group for group in groups if len(group.places) > 1]
         if not wide:
             break
         worst = max(wide, key=lambda group: group.error)
         groups = [group for group in groups if group is not worst]
-        groups += [tried(places) for places in np.array_split(worst.places, 2)]
+        groups += [try_group(places) for places in np.array_split(worst.places, 2)]
     return sorted(groups, key=lambda group: -group.error)
 
 
@@ -198,7 +198,10 @@ class _Trial:
     def __init__(
         self, session: Session, feeds: Sequence[Feed], measure: Measure, count: int
     ) -> None:
-        self._session, self._feeds, self._measure, self._count = session, feeds, measure, count
+        self._session = session
+        self._feeds = feeds
+        self._measure = measure
+        self._count = count
         self._expected = self._outputs(np.ones(count, bool))
 
     def figures(self, exact: Array) -> list[float]:

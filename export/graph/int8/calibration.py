@@ -94,12 +94,13 @@ def add_contrast(feeds: Sequence[Feed]) -> list[Feed]:
     Integer inputs and constant inputs are copied unchanged.
     """
     names = [name for name, array in feeds[0].items() if array.dtype.kind == "f"]
-    ends = {
-        name: (min(feed[name].min() for feed in feeds), max(feed[name].max() for feed in feeds))
-        for name in names
-    }
+    ends = {}
+    for name in names:
+        lowest = min(feed[name].min() for feed in feeds)
+        highest = max(feed[name].max() for feed in feeds)
+        ends[name] = (lowest, highest)
 
-    def contrasted(feed: Feed) -> Feed:
+    def contrast(feed: Feed) -> Feed:
         copies = {}
         for name, (low, high) in ends.items():
             array = feed[name]
@@ -108,7 +109,7 @@ def add_contrast(feeds: Sequence[Feed]) -> list[Feed]:
                 copies[name] = ((array - array.mean()) * CONTRAST + middle).clip(low, high)
         return {**feed, **copies}
 
-    return [*feeds, *map(contrasted, feeds)]
+    return [*feeds, *map(contrast, feeds)]
 
 
 def find_range(values: npt.NDArray[np.float32], largest: float) -> float:

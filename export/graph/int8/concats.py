@@ -53,4 +53,7 @@ def group_by_scale(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> lis
         groups.update(dict.fromkeys(group, group))
     inputs = {layer.source: None for layer in layers}
     distinct = {id(group): group for group in groups.values()}
-    return [[name for name in inputs if name in group] for group in distinct.values()]
+    listed = []
+    for group in distinct.values():
+        listed.append([name for name in inputs if name in group])
+    return listed

@@ -112,7 +112,9 @@ def _remove_entries(graph: onnx.GraphProto, entries: Mapping[str, str]) -> None:
 
 def _quantize_before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequence[str]]) -> None:
     """Quantize the parts of joined maps in place of these; the order of the nodes is lost."""
-    quantizers, readers, producers = {}, {}, {}
+    quantizers = {}
+    readers = {}
+    producers = {}
     for node in graph.node:
         producers[node.output[0]] = node
         if node.op_type == "QuantizeLinear":
@@ -120,7 +122,7 @@ def _quantize_before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequen
         elif node.op_type == "DequantizeLinear":
             readers[node.input[0]] = node
 
-    def rounded(name: str) -> str:
+    def find_rounded(name: str) -> str:
         output: str = readers[quantizers[name].output[0]].output[0]
         return output
 
@@ -129,7 +131,8 @@ def _quantize_before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequen
         scale = quantizers[concatenated].input[1:]
         for part in parts:
             if part not in quantizers:
-                quantized, back = f"{part}.input_QuantizeLinear", f"{part}.input_DequantizeLinear"
+                quantized = f"{part}.input_QuantizeLinear"
+                back = f"{part}.input_DequantizeLinear"
                 quantizers[part] = helper.make_node(
                     "QuantizeLinear", [part, *scale], [quantized], quantized
                 )
@@ -137,8 +140,8 @@ def _quantize_before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequen
                     "DequantizeLinear", [quantized, *scale], [back], back
                 )
                 graph.node.extend([quantizers[part], readers[quantized]])
-        producers[concatenated].input[:] = [rounded(part) for part in parts]
-        instead[rounded(concatenated)] = concatenated
+        producers[concatenated].input[:] = [find_rounded(part) for part in parts]
+        instead[find_rounded(concatenated)] = concatenated
     for node in graph.node:
         node.input[:] = [instead.get(name, name) for name in node.input]
     dropped = {*instead, *(quantizers[concatenated].output[0] for concatenated in joined)}

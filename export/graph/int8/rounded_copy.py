@@ -89,7 +89,8 @@ class _RoundingWriter(NodeWriter):
 
     def add_switch(self, layer: WeightLayer, place: int) -> tuple[str, str]:
         """Return the input and the weight of a layer, rounded unless its switch is on."""
-        name, step = layer.node, self.step(layer)
+        name = layer.node
+        step = self.step(layer)
         absolute = self.op("Abs", [layer.source], f"{name}.absolute")
         largest = self.op("ReduceMax", [absolute], f"{name}.largest", keepdims=0)
         own = self.op("Div", [largest, self._most], f"{name}.own")

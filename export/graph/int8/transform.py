@@ -76,7 +76,8 @@ class Quantized:
 
     def notes(self) -> list[str]:
         """Return sentences on the int8 layers, their accuracy, and layers returned to float32."""
-        measure, selection = self.measure, self.selection
+        measure = self.measure
+        selection = self.selection
         layers = counted(len(selection.layers), "layer")
         done = f"{layers} in int8, {self.share:.0%} of the multiplications"
         accuracy = f"{measure.text(selection.figure)} against float32 on the calibration images"

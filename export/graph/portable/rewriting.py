@@ -39,7 +39,8 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
     others = [name for name in others if name[0] != DOMAIN]
     if others:  # of another program's file
         model.CopyFrom(onnx.inliner.inline_selected_functions(model, others))
-    graph, names = StaticGraph(OPSET, [value.name for value in model.graph.output]), {"": ""}
+    graph = StaticGraph(OPSET, [value.name for value in model.graph.output])
+    names = {"": ""}
     for value in model.graph.input:
         form = value.type.tensor_type
         if not all(size.HasField("dim_value") for size in form.shape.dim):
@@ -71,7 +72,8 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
 
 def _describe_unsupported(graph: StaticGraph, nodes: Iterable[onnx.NodeProto]) -> list[str]:
     """Return a sentence for each kind of node that not every engine supports."""
-    many, integers = [], []
+    many = []
+    integers = []
     for node in nodes:
         outputs = [graph.tensors[name] for name in node.output if name in graph.tensors]
         if any(len(tensor.shape) > RANK for tensor in outputs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,8 @@ def _reshape(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | 
 
 
 def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
-    source, shape = node.input[0], graph.tensors[node.input[0]].shape
+    source = node.input[0]
+    shape = graph.tensors[node.input[0]].shape
     order = list(_attribute(node, "perm", range(len(shape))[::-1]))
     before = graph.producers.get(source)
     if before is not None and before.op_type == "Transpose":
@@ -86,7 +87,9 @@ def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str 
     groups = _group_adjacent(moving)
     if len(groups) >= len(shape):
         return None
-    sizes = {group[0]: math.prod(shape[axis] for axis in group) for group in groups}
+    sizes = {}
+    for group in groups:
+        sizes[group[0]] = math.prod(shape[axis] for axis in group)
     firsts = sorted(sizes)
     fewer = graph.reshape(source, tuple(sizes[first] for first in firsts))
     moved = graph.op("Transpose", fewer, perm=[firsts.index(group[0]) for group in groups])
@@ -114,7 +117,8 @@ def _concat(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | N
 
 
 def _gather(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
-    source, index = node.input[0], graph.value(node.input[1])
+    source = node.input[0]
+    index = graph.value(node.input[1])
     shape = graph.tensors[source].shape
     axis = _attribute(node, "axis", 0) % len(shape)
     if index is None or index.ndim > 1 or not index.size:
@@ -148,14 +152,18 @@ def _with_fewer_axes(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -
         return None
     shapes = [((1,) * rank + graph.tensors[name].shape)[-rank:] for name in node.input]
     axes = [sizes for sizes in zip(*shapes, strict=True) if max(sizes) > 1]
-    groups = [list(group) for _, group in groupby(axes, lambda sizes: [s == 1 for s in sizes])]
+    groups = [list(group) for _, group in groupby(axes, _are_ones)]
     if len(groups) >= rank:
         return None
-    inputs = (
-        graph.reshape(name, tuple(math.prod(sizes[place] for sizes in group) for group in groups))
-        for place, name in enumerate(node.input)
-    )
+    inputs = []
+    for place, name in enumerate(node.input):
+        lengths = [math.prod(sizes[place] for sizes in group) for group in groups]
+        inputs.append(graph.reshape(name, tuple(lengths)))
     return graph.reshape(graph.op(node.op_type, *inputs), output.shape)
+
+
+def _are_ones(sizes: Sequence[int]) -> list[bool]:
+    return [size == 1 for size in sizes]
 
 
 def _neutral(number: float) -> Callable[[StaticGraph, onnx.NodeProto, Tensor], str | None]:

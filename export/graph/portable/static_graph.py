@@ -120,7 +120,8 @@ class StaticGraph:
             outputs: Name -> tensor.
         """
         final = {tensor: name for name, tensor in outputs.items() if tensor in self.producers}
-        nodes, needed = [], set(outputs.values())
+        nodes = []
+        needed = set(outputs.values())
         for node in reversed(self._nodes):
             if needed & set(node.output):
                 needed |= set(node.input)
@@ -169,7 +170,8 @@ class StaticGraph:
     def _infer_outputs(self, node: onnx.NodeProto) -> list[Tensor]:
         try:
             schema = onnx.defs.get_schema(node.op_type, self._opset, node.domain)
-            types, data = {}, {}
+            types = {}
+            data = {}
             for name in filter(None, node.input):
                 entry = self.tensors[name]
                 types[name] = helper.make_tensor_type_proto(entry.kind, entry.shape)

@@ -23,7 +23,8 @@ def write_casts(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
     Returns:
         The tensors of the low type, by their names in the new graph.
     """
-    low, graph = chosen.low, model.graph
+    low = chosen.low
+    graph = model.graph
     opset = opset_of(model)
     constants = Constants(graph, low)
     floats = find_float_tensors(model)

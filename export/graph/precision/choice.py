@@ -63,7 +63,9 @@ def choose_nodes(
     floats = find_float_tensors(model)
     chosen = LowPrecision(low)
     normalized = _find_normalized(model.graph)
-    kinds, reasons, maps = [], [], []
+    kinds = []
+    reasons = []
+    maps = []
     for node in model.graph.node:
         kind = _classify(node, constants)
         inputs = find_data_inputs(node, opset) if kind else []

@@ -53,7 +53,8 @@ class Constants:
 
     def __init__(self, graph: onnx.GraphProto, low: LowType) -> None:
         inputs = {value.name for value in graph.input}
-        self._graph, self._low = graph, low
+        self._graph = graph
+        self._low = low
         self.tensors = {
             tensor.name: tensor
             for tensor in graph.initializer

@@ -84,7 +84,8 @@ def lower_model(
     """
     keep = {**policy.keep, **find_exact_nodes(model.graph, policy)}
     chosen = choose_nodes(model, precision, keep, tensorrt=tensorrt)
-    exact, largest = dict(chosen.reasons), 0.0
+    exact = dict(chosen.reasons)
+    largest = 0.0
     if LOW_TYPES[precision].narrow_range and chosen.nodes:
         values = measure_largest(model, chosen.tensors | chosen.entering, feeds)
         high = find_overflowing(chosen, values)

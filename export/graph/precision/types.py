@@ -54,11 +54,13 @@ def find_float_tensors(model: onnx.ModelProto) -> set[str]:
     Args:
         model: Without bodies. Results of operators that ONNX does not know are left out.
     """
-    probe, make = onnx.ModelProto(), helper.make_tensor_value_info
+    probe = onnx.ModelProto()
+    make = helper.make_tensor_value_info
     probe.ir_version = model.ir_version
     probe.opset_import.extend(model.opset_import)
     probe.functions.extend(model.functions)
-    graph, inputs = model.graph, {value.name for value in model.graph.input}
+    graph = model.graph
+    inputs = {value.name for value in model.graph.input}
     probe.graph.input.extend(graph.input)
     constants = [tensor for tensor in graph.initializer if tensor.name not in inputs]
     probe.graph.input.extend(

@@ -115,11 +115,11 @@ def run_restoration(
     Args:
         session: The model.
         input: As in `run_images` or `run_video`.
-        output: The same.
-        options: The same.
+        output: As in `run_images` or `run_video`.
+        options: Further options.
         video: The options of a video.
         report: As in `run_images` or `run_video`.
-        cluster: The same.
+        cluster: Spreads the work over the workers of a cluster; see `on_cluster`.
 
     Raises:
         NystraError: As they do; also if an option of videos is given for images.
