@@ -19,7 +19,9 @@ class Steps:
     """
 
     def __init__(self, show: Callable[[str], None]) -> None:
-        self._show, self.done, self.total = show, 0, 0
+        self._show = show
+        self.done = 0
+        self.total = 0
         self.seconds: dict[str, float] = {}
         self._begun = time.perf_counter()
         self._kind: str | None = None
@@ -40,7 +42,8 @@ class Steps:
         now = time.perf_counter()
         if self._kind is not None:
             self.seconds[self._kind] = self.seconds.get(self._kind, 0.0) + now - self._begun
-        self._begun, self._kind = now, None
+        self._begun = now
+        self._kind = None
         release_free_memory()  # the next step may need it in other libraries
 
     def expect(self, more: int) -> None:

@@ -233,7 +233,9 @@ def _interleaved(timed: Timed, limit: float) -> list[list[float]]:
 
         def active(times: Mapping[str, Sequence[float]]) -> Sequence[str]:
             enough = _enough([*times.values()], time.perf_counter() - begun, limit)
-            return [] if enough else [*runs]
+            if enough:
+                return []
+            return [*runs]
 
         return [*timed_in_turns(runs, active).values()]
 

@@ -108,7 +108,9 @@ class Transform:
     @property
     def label(self) -> str:
         """The value of ``nystra.precision`` and in the file's name."""
-        return self.name if self.target is None else f"{self.name}-{self.target}"
+        if self.target is None:
+            return self.name
+        return f"{self.name}-{self.target}"
 
     @property
     def parameters_text(self) -> str:

@@ -31,7 +31,8 @@ def plan_warnings(plan: Plan, loaded: LoadedModel, resolved: Mapping[str, Mechan
 def _another_checkpoint(plan: Plan, sha256: str) -> list[str]:
     if plan.source_sha256 in ("", sha256):
         return []
-    made_for, this = plan.source_sha256[:12], sha256[:12]
+    made_for = plan.source_sha256[:12]
+    this = sha256[:12]
     return [f"the plan was made for another checkpoint ({made_for}..., this one is {this}...)"]
 
 
@@ -60,7 +61,8 @@ def _not_faster(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> lis
 def _kept(plan: Plan, sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for site in sites:
-        planned, chosen = plan.at(site.path), resolved[site.path]
+        planned = plan.at(site.path)
+        chosen = resolved[site.path]
         reason = unsupported_reason(planned, site.module) or chosen.reason
         if chosen != planned and reason:
             groups.setdefault(reason, []).append(site.path)
@@ -68,7 +70,9 @@ def _kept(plan: Plan, sites: Iterable[Site], resolved: Mapping[str, Mechanism]) 
     for reason, paths in sorted(groups.items()):
         own = "the attention they were trained with"
         as_trained = any(isinstance(resolved[path], AsTrained) for path in paths)
-        what = own if as_trained else "full attention"
+        what = "full attention"
+        if as_trained:
+            what = own
         where = f"{counted(len(paths), 'site')} ({first_named(paths)})"
         warnings.append(f"{where} with {what}: {reason}")
     return warnings

@@ -46,7 +46,9 @@ class _Graph(Protocol):
 
 class _Meter:
     def __init__(self, exact: Callable[..., Tensor], counter: FlopCounterMode) -> None:
-        self.exact, self.counter, self.flops = exact, counter, 0
+        self.exact = exact
+        self.counter = counter
+        self.flops = 0
 
     def __call__(self, *arguments: Any) -> Tensor:
         before = self.counter.get_total_flops()
@@ -131,7 +133,9 @@ def _products(node: ir.Node, shapes: Shapes) -> int:
         weight = taken[3] if kind == "QLinearConv" else taken[1]
         if len(weight) < 3:
             return 0
-        pixels = math.prod(taken[0]) if kind == "ConvTranspose" else made
+        pixels = made
+        if kind == "ConvTranspose":
+            pixels = math.prod(taken[0])
         return pixels * math.prod(weight[1:])
     if kind == "Einsum" and len(taken) > 1:
         return made * _contracted(node.attributes["equation"].as_string(), taken)
@@ -176,10 +180,13 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
 def _counting(
     inner: Callable[..., Tensor], module: PatchSite | MapSite, counts: list[float]
 ) -> Callable[..., Tensor]:
-    shrink, each = 1, BYTES_PER_SCORE
+    shrink = 1
+    each = BYTES_PER_SCORE
     if isinstance(module, PatchSite):
         shrink = module.geometry.shrink
-        each = BYTES_PER_FUSED_SCORE if module.geometry.fuse else BYTES_PER_SCORE
+        each = BYTES_PER_SCORE
+        if module.geometry.fuse:
+            each = BYTES_PER_FUSED_SCORE
 
     def call(query: Tensor, key: Tensor, *others: Any) -> Tensor:
         queries, keys = (tensor.shape[2] * tensor.shape[3] / shrink**2 for tensor in (query, key))

@@ -131,7 +131,9 @@ def untrained(mechanism: Mechanism, site: AnySite) -> list[str]:
 
 def as_trained(site: AnySite) -> Mechanism:
     """Return a site's own mechanism: ``full`` if that is exact softmax attention."""
-    return Full() if site.implementation in _SOFTMAX else AsTrained()
+    if site.implementation in _SOFTMAX:
+        return Full()
+    return AsTrained()
 
 
 def _sites_module(mechanism: Mechanism) -> Any:
@@ -143,7 +145,9 @@ def _class_name(mechanism: Mechanism, site: AnySite) -> str:
     if isinstance(site, WindowSite) and site.geometry.overlapping:
         name = _OVERLAPS
     known = hasattr(_sites_module(mechanism), name)
-    return "Tokens" if name in (_OVERLAPS, "Maps") and not known else name
+    if name in (_OVERLAPS, "Maps") and not known:
+        return "Tokens"
+    return name
 
 
 def _tokens_of(geometry: WindowGeometry) -> TokenGeometry:

@@ -75,7 +75,8 @@ def _pool(side: int, parts: int, like: Tensor) -> Tensor:
     """Return `attention_torch.landmark_pool` (parts, side) of a side that may be free."""
     part = torch.arange(parts, device=like.device).unsqueeze(1)
     place = torch.arange(side, device=like.device)
-    begin, end = part * side // parts, ((part + 1) * side + parts - 1) // parts
+    begin = part * side // parts
+    end = ((part + 1) * side + parts - 1) // parts
     inside = (place >= begin) & (place < end)
     return inside.to(like.dtype) / (end - begin).to(like.dtype)
 
@@ -107,7 +108,8 @@ def _one_node(a: Tensor, iterations: int, batch_init: bool | int, regions: None)
 
 
 def _landmarks(tokens: Tensor, before: int, grid: tuple[int, ...], mechanism: Landmarks) -> Tensor:
-    parts, rest = mechanism.on(grid), tokens[:, :, before:]
+    parts = mechanism.on(grid)
+    rest = tokens[:, :, before:]
     if all(type(side) is int for side in grid):
         cells = pooling_matrix(grid, parts, tokens) @ rest
     else:
@@ -115,4 +117,6 @@ def _landmarks(tokens: Tensor, before: int, grid: tuple[int, ...], mechanism: La
         strips = _pool(rows, down, tokens) @ rest.unflatten(2, (rows, columns)).flatten(3)
         cells = _pool(columns, along, tokens) @ strips.unflatten(3, (columns, -1))
         cells = cells.flatten(2, 3)
-    return torch.cat([tokens[:, :, :before], cells], 2) if before else cells
+    if before:
+        return torch.cat([tokens[:, :, :before], cells], 2)
+    return cells

@@ -92,7 +92,9 @@ class Landmarks(Windowed):
         count = self.landmarks[0] * self.landmarks[1]
         pseudoinverse = 4 * self.iterations * count**3 / (2 * _HEAD)
         keys = 2 * count + pseudoinverse / tokens
-        return f"{tokens} tokens, {count} landmarks" if tokens <= 2 * keys else ""
+        if tokens <= 2 * keys:
+            return f"{tokens} tokens, {count} landmarks"
+        return ""
 
     def attributes(self, geometry: WindowGeometry) -> dict[str, Any]:
         """Return the attributes of a window operator with landmarks, frames side by side."""

@@ -23,5 +23,7 @@ def operator_option(
         kind: Class of the option.
     """
     limits = next(limits for limits in schema.attributes if limits.name == attribute)
-    value = limits.default if default is None else default
+    value = default
+    if default is None:
+        value = limits.default
     return kind(value, doc or limits.doc, limits.minimum, limits.maximum)

@@ -56,7 +56,9 @@ class Site:
         if not isinstance(self.module, WindowSite):
             return None
         table = self.module.bias_table()
-        return None if table is None else float(table.detach().abs().max())
+        if table is None:
+            return None
+        return float(table.detach().abs().max())
 
 
 def find_sites(network: nn.Module) -> list[Site]:
@@ -72,7 +74,9 @@ def common_window(network: nn.Module) -> tuple[int, ...] | None:
     """Return the window of all window sites, if it is the same."""
     sites = (site.module for site in find_sites(network))
     windows = {site.geometry.window for site in sites if isinstance(site, WindowSite)}
-    return windows.pop() if len(windows) == 1 else None
+    if len(windows) == 1:
+        return windows.pop()
+    return None
 
 
 def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dict[str, Mechanism]:
@@ -129,7 +133,9 @@ def _resolved(planned: Mechanism, site: AnySite, *, named: bool) -> Mechanism:
     if not reason:
         return planned.at(geometry_for(planned, site))
     own = as_trained(site)
-    return Full.instead_of(planned, reason) if isinstance(own, Full) else AsTrained(reason=reason)
+    if isinstance(own, Full):
+        return Full.instead_of(planned, reason)
+    return AsTrained(reason=reason)
 
 
 def neutral(network: nn.Module) -> dict[str, Mechanism]:

@@ -174,11 +174,15 @@ class Folding:
     def _cast_type(self, node: ir.Node) -> int | None:
         """Return the type that a ``CastLike`` casts to; None for another node, or if unknown."""
         like = node.inputs[1] if node.op_type == "CastLike" else None
-        return None if like is None else self.sized.types.get(str(like.name))
+        if like is None:
+            return None
+        return self.sized.types.get(str(like.name))
 
     def _read(self, node: ir.Node) -> list[ir.Value]:
         read = list(find_reads(node))
-        return read if self._cast_type(node) is None else read[:1]
+        if self._cast_type(node) is None:
+            return read
+        return read[:1]
 
     def _cast(self, node: ir.Node) -> ir.Node:
         """Return a ``CastLike`` as a cast to its type, and other nodes as they are."""

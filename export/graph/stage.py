@@ -67,7 +67,9 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
     full = None
     if is_timed(prepared, planned):
         own = () if graph is None else graph.paths
-        of_full = transform if changes_attention(prepared, planned) else UNCHANGED
+        of_full = UNCHANGED
+        if changes_attention(prepared, planned):
+            of_full = transform
         full = _graph(prepared, planned.neutral, own, progress, transform=of_full)[0]
         _finish(full, prepared)
         _describe(full, prepared, planned, planned.neutral, of_full)

@@ -22,7 +22,9 @@ def attention_label(resolved: Mapping[str, Mechanism]) -> str:
     A network without any is as it was trained.
     """
     used = {site.name for site in resolved.values()} or {AsTrained.name}
-    return used.pop() if len(used) == 1 else "mixed"
+    if len(used) == 1:
+        return used.pop()
+    return "mixed"
 
 
 def output_path(

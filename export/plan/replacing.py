@@ -71,7 +71,8 @@ def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
     changes = []
     if manifest.source.get("sha256") != plan.source_sha256:
         changes.append(f"from another checkpoint ({manifest.source.get('name')})")
-    wanted, former = plan.as_dict(), manifest.plan
+    wanted = plan.as_dict()
+    former = manifest.plan
     if former.get("window") != wanted.get("window"):
         changes.append(f"at window {former.get('window')}, now {wanted.get('window')}")
     elif _without_reasons(former.get("sites")) != _without_reasons(wanted["sites"]):

@@ -64,7 +64,8 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
         NystraError: The plan does not fit the network, the output cannot be written, or it would
             replace another file.
     """
-    loaded, options = prepared.loaded, prepared.options
+    loaded = prepared.loaded
+    options = prepared.options
     proposal = _proposed(prepared, output, progress)
     plan = proposal.plan
     refuse_untrained(plan, loaded.network)
@@ -132,14 +133,17 @@ def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism])
 
 
 def _marks(prepared: Prepared) -> list[str]:
-    loaded, marks = prepared.loaded, ["prepares"] if prepared.options.with_preprocessing else []
+    loaded = prepared.loaded
+    marks = ["prepares"] if prepared.options.with_preprocessing else []
     if loaded.retargeted and loaded.facts.window is not None:
         sides = dict.fromkeys(loaded.facts.window)  # once where all are the same
         marks.append("w" + "x".join(str(side) for side in sides))
     form = {"attached": "", "none": "bare", "inline": "inline"}[prepared.options.functions]
     if prepared.target is not None and prepared.target.finish is not None:
         form = prepared.target.name
-    return [*marks, form] if form else marks
+    if form:
+        return [*marks, form]
+    return marks
 
 
 def _reasons_for_own(unchanged: Mapping[str, str]) -> list[str]:

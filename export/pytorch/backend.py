@@ -79,7 +79,9 @@ class TorchBackend(Backend):
         )
         self.inputs = tuple(TensorInfo.of(port) for port in facts.inputs)
         self.outputs = tuple(TensorInfo.of(port) for port in facts.outputs)
-        where = _gpu() if self.device == "cuda" else "the CPU"
+        where = "the CPU"
+        if self.device == "cuda":
+            where = _gpu()
         how = ("compiled" if self.compiled else "eager") + (", float16" if self.half else "")
         self.library_reason = f"PyTorch {torch.__version__}, the plain network, {how}, on {where}"
 
@@ -107,7 +109,9 @@ def _gpu() -> str:
     import torch
 
     if not torch.cuda.is_available():
-        built = f"is built for CUDA {torch.version.cuda}" if torch.version.cuda else "has no CUDA"
+        built = "has no CUDA"
+        if torch.version.cuda:
+            built = f"is built for CUDA {torch.version.cuda}"
         raise BackendUnavailableError(
             f"PyTorch {torch.__version__} {built} and finds no GPU: it needs a build with CUDA and "
             "an NVIDIA driver"

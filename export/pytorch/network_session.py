@@ -68,7 +68,9 @@ class NetworkSession:
         return float(start.elapsed_time(end)) / 1e3
 
     def _promoting(self) -> contextlib.AbstractContextManager[Any]:
-        return _Promoting() if self.dtype == torch.float64 else contextlib.nullcontext()
+        if self.dtype == torch.float64:
+            return _Promoting()
+        return contextlib.nullcontext()
 
     def _tensors(self, arrays: Iterable[npt.NDArray[Any]]) -> list[Tensor]:
         tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
@@ -120,4 +122,6 @@ class _Promoting(TorchFunctionMode):
 
 
 def _as_double(value: Any) -> Any:
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.double()
+    return value

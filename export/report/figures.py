@@ -109,7 +109,9 @@ def _reason(validation: FileValidation, size: dict[str, Any]) -> str:
 
 def speed_text(speed: Speed) -> str:
     """Return the speed of a file relative to full attention."""
-    library = "with the library" if speed.library else "without the library"
+    library = "without the library"
+    if speed.library:
+        library = "with the library"
     low, high = speed.spread
     return (
         f"{speed.ratio:.2f}x as fast as {speed.other} at {speed.size[0]}x{speed.size[1]} "
@@ -119,7 +121,8 @@ def speed_text(speed: Speed) -> str:
 
 
 def _against_full(result: ExportResult) -> str:
-    measure, values = result.fidelity.measure, result.fidelity.plan
+    measure = result.fidelity.measure
+    values = result.fidelity.plan
     if all(value == measure.best for value in values.values()) and result.precision != "fp32":
         return f"same attention as full; the line above includes the rounding of {result.precision}"
     return _figures(measure, values)

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 _SIDE = 320
 """Side of an image at 1:1: three are shown side by side."""
 
-_ZOOMED, _ZOOMED_WIDTH = 40, 232
+_ZOOMED = 40
+_ZOOMED_WIDTH = 232
 """Side of the enlarged part, in pixels of the output and of the page."""
 
 
@@ -184,7 +185,9 @@ def _add_plans(page: Page, figures: Mapping[str, Any]) -> None:
 
 
 def _db(psnr: float | None) -> str:
-    return "same" if psnr is None or psnr >= PSNR_CEILING else f"{psnr:.1f} dB"
+    if psnr is None or psnr >= PSNR_CEILING:
+        return "same"
+    return f"{psnr:.1f} dB"
 
 
 def _add_sites(page: Page, result: ExportResult) -> None:

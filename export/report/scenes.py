@@ -21,7 +21,9 @@ from ..load.images import photographs
 Pixels = npt.NDArray[np.float32]
 
 MAX_IMAGES = 6
-_INPUT_SIDE, _OUTPUT_SIDE, _QUADRATIC_SIDE = 256, 512, 128
+_INPUT_SIDE = 256
+_OUTPUT_SIDE = 512
+_QUADRATIC_SIDE = 128
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def user_scenes(
     scale = restorer.scale
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
     for source, target in paired_images(images, truths)[:MAX_IMAGES]:
-        image, truth = read_image(source), read_image(target).pixels
+        image = read_image(source)
+        truth = read_image(target).pixels
         arrays, _ = auxiliary.read(source, image.size)
         holes = [arrays[port.name] for port in restorer.auxiliary if port.role == "mask"]
         rows, columns = shown = _middle(image.size, side, *holes[:1])

@@ -75,7 +75,9 @@ class SheetRow:
         return [*cells, (f"difference from {name} x {factor:g}", self.difference * factor)]
 
     def _against(self, image: Pixels) -> str:
-        return "" if self.truth is None else f": {_decibels(image, self.truth)} to truth"
+        if self.truth is None:
+            return ""
+        return f": {_decibels(image, self.truth)} to truth"
 
 
 def run_scenes(
@@ -128,7 +130,9 @@ def draw_sheet(path: Path, rows: list[SheetRow], scale: int, model: str) -> None
 
 def _color(image: Pixels) -> Pixels:
     clipped = np.clip(image, 0.0, 1.0)
-    return np.repeat(clipped, 3, axis=2) if clipped.shape[2] == 1 else clipped
+    if clipped.shape[2] == 1:
+        return np.repeat(clipped, 3, axis=2)
+    return clipped
 
 
 def _plain(image: Pixels, exported: Pixels) -> Pixels:

@@ -87,7 +87,8 @@ def _with_figures(metadata: ModelMetadata, validated: Validated) -> ModelMetadat
 def _manifest(
     prepared: Prepared, planned: Planned, built: BuiltModel, validated: Validated
 ) -> Manifest:
-    loaded, label = prepared.loaded, prepared.transform.label
+    loaded = prepared.loaded
+    label = prepared.transform.label
     validation = {
         "against_torch": validated.file.as_dict(),
         "fidelity": validated.fidelity.as_dict(),
@@ -127,7 +128,9 @@ def _write_failure(
     _write_set(report, contents, manifest, report)
     if target.exists():
         where += f"; {target}, of an earlier export, is unchanged"
-    remedy = prepared.transform.remedy if validated.file.faults else ""
+    remedy = ""
+    if validated.file.faults:
+        remedy = prepared.transform.remedy
     raise ValidationError(
         f"the export failed its validation and no model was written; {where}. "
         + "; ".join(filter(None, [*validated.failures, remedy]))

@@ -68,7 +68,8 @@ def suggestion(
         return lambda: backend(*arrays)
 
     trained = NetworkSession(swap(network, resolved, "operator"))
-    measure, exact = measure_for(output), trained(*arrays)
+    measure = measure_for(output)
+    exact = trained(*arrays)
     runs = {mechanism: everywhere(mechanism) for mechanism in (Cluster(), *UNIFORM)}
     kept = {mechanism: measure.value(run(), exact) for mechanism, run in runs.items()}
     keeping = [mechanism for mechanism in UNIFORM if kept[mechanism] >= DEFAULT_BUDGET]

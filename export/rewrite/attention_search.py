@@ -292,6 +292,8 @@ def describe_unreplaced(attentions: Sequence[FoundAttention]) -> list[str]:
             groups.setdefault((attention.level, attention.reason), []).append(attention.path)
     sentences = []
     for (level, reason), paths in groups.items():
-        how = "is served as a list of tokens" if level == "tokens" else "stays as trained"
+        how = "stays as trained"
+        if level == "tokens":
+            how = "is served as a list of tokens"
         sentences.append(f"attention {how}: {reason} ({first_named(paths)})")
     return sentences

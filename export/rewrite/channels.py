@@ -61,7 +61,9 @@ def _moves_a_map(writer: MapWriter, ir_value: ir.Value) -> bool:
     if padding is None and not moves:
         return False
     sources = writer.data_of(node)
-    at = padding[0] if padding else writer
+    at = writer
+    if padding:
+        at = padding[0]
     return len(sources) == 1 and (
         at.places.axes_of(sources[0]) is not None or _moves_a_map(at, sources[0])
     )
@@ -140,7 +142,9 @@ def _find_padding(
         return None
     pairs = read_amounts(node, writer.constants_of(node), len(writer.value(source).shape))
     others = any(any(pair) for axis, pair in enumerate(pairs) if axis not in axes)
-    return None if others else (before, axes)
+    if others:
+        return None
+    return (before, axes)
 
 
 def _write_padding(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
@@ -198,7 +202,9 @@ def _write_pointwise(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Ma
 
     def replace_operand(other: ir.Value | None) -> ir.Value | None:
         if other is None or other is data[0]:
-            return None if other is None else base.node
+            if other is None:
+                return None
+            return base.node
         value = writer.value(other)
         if value.place is None:
             tensor = writer.builder.sized.constant(other)
@@ -224,7 +230,9 @@ def find_factor(writer: MapWriter, node: ir.Node, data: ir.Value) -> float | Non
     """Return the constant number that an operator multiplies data by, or None."""
     if node.op_type not in ("Mul", "Div"):
         return None
-    at = 0 if node.inputs[0] is data else 1
+    at = 1
+    if node.inputs[0] is data:
+        at = 0
     other = node.inputs[1 - at]
     value = None if other is None else writer.places.run.value(other)
     if other is None or value is None or value.place is not None or (node.op_type == "Div" and at):
@@ -234,7 +242,9 @@ def find_factor(writer: MapWriter, node: ir.Node, data: ir.Value) -> float | Non
         return None
     factor = float(tensor)
     if node.op_type == "Div":
-        return None if factor == 0 else 1 / factor
+        if factor == 0:
+            return None
+        return 1 / factor
     return factor
 
 

@@ -132,7 +132,9 @@ def _is_computed(ir_value: ir.Value, made_of: dict[ir.Value, frozenset[ir.Value]
 
 def _read_by_maker(ir_value: ir.Value) -> list[ir.Value]:
     node = ir_value.producer()
-    return [] if node is None else list(find_reads(node))
+    if node is None:
+        return []
+    return list(find_reads(node))
 
 
 def _is_small(shape: Sequence[object], sources: frozenset[ir.Value]) -> bool:

@@ -61,7 +61,9 @@ def _find_normalized(writer: MapWriter, ir_value: ir.Value, read: Matrices) -> N
     if source is None or divisor is None:
         return None
     epsilon = _find_epsilon(writer, divisor, source, axis)
-    return None if epsilon is None else Normalized(ir_value, source, epsilon)
+    if epsilon is None:
+        return None
+    return Normalized(ir_value, source, epsilon)
 
 
 def _find_source(writer: MapWriter, ir_value: ir.Value, axis: int) -> tuple[ir.Value, int] | None:
@@ -80,7 +82,9 @@ def _find_source(writer: MapWriter, ir_value: ir.Value, axis: int) -> tuple[ir.V
     if rule is not None and rule.ordered and source[-len(last) :] == last:
         return data[0], len(source) - len(last)
     same = node.op_type == "Expand" or find_factor(writer, node, data[0]) is not None
-    return (data[0], axis) if same and source == shape else None
+    if same and source == shape:
+        return (data[0], axis)
+    return None
 
 
 def _find_epsilon(
@@ -102,4 +106,6 @@ def _find_epsilon(
     if along != [axis % rank] or not read_integer(norm, "keepdims", 1):
         return None
     [lowest, *others] = bounds or [None]
-    return None if lowest is None or lowest <= 0 or any(others) else lowest
+    if lowest is None or lowest <= 0 or any(others):
+        return None
+    return lowest

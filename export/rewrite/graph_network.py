@@ -96,7 +96,9 @@ class GraphNetwork(nn.Module):
             outputs = self._compute(images, planned, double=double)
         else:
             outputs = self.source.compute(images)
-        return outputs[0] if len(outputs) == 1 else outputs
+        if len(outputs) == 1:
+            return outputs[0]
+        return outputs
 
     def _computes_exactly(self, item: Replacement) -> bool:
         return all(_is_exact(self.get_submodule(path)) for path in item.sites)

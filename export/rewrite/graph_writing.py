@@ -170,7 +170,9 @@ def _fits(item: Replacement, opset: int) -> bool:
 
 def _version(operator: str, opset: int) -> int:
     exists = onnx.defs.has(operator, opset)
-    return int(onnx.defs.get_schema(operator, opset).since_version) if exists else 0
+    if exists:
+        return int(onnx.defs.get_schema(operator, opset).since_version)
+    return 0
 
 
 def plan_replacement(

@@ -55,7 +55,9 @@ def _pick_groups(writer: MapWriter, form: MapForm, channels: Tensor) -> ir.Value
     """Return the channels of a form in groups, on two axes if there are several groups."""
     count, size = channels.shape
     node = writer.pick(form.node, channels.flatten(), form.count)
-    return writer.builder.reshape(node, (0, 0, 0, count, size)) if count > 1 else node
+    if count > 1:
+        return writer.builder.reshape(node, (0, 0, 0, count, size))
+    return node
 
 
 def write_norm(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:

@@ -383,7 +383,9 @@ class MapWriter:
             return self.builder.op("Gather", node, index, axis=-1)
         axis = torch.tensor([-1])
         parts = [self.builder.op("Slice", node, run[:1], run[:1] + len(run), axis) for run in runs]
-        return parts[0] if len(parts) == 1 else self.builder.op("Concat", *parts, axis=-1)
+        if len(parts) == 1:
+            return parts[0]
+        return self.builder.op("Concat", *parts, axis=-1)
 
 
 def _is_open(sizes: Sequence[Side]) -> bool:

@@ -42,7 +42,9 @@ class Places:
             batch, _, *sides = (part.unique().numel() for part in decode(codes))
             self.unpadded[key] = Places(self.run, codes, (batch, *sides))
         smaller = self.unpadded[key]
-        return smaller if math.prod(smaller.map) == len(codes) and codes[0] >= 0 else None
+        if math.prod(smaller.map) == len(codes) and codes[0] >= 0:
+            return smaller
+        return None
 
     def axes_of(self, ir_value: ir.Value) -> list[int] | None:
         """Return the map's axes in a tensor that has the map's layout; None for other tensors."""

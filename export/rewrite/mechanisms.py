@@ -124,7 +124,9 @@ def _enlarge_shapes(
     """
 
     def longer(length: int, axis: int, place: int, fewest: int = _SEVERAL) -> int:
-        return length * -(-fewest // length) if axis in free[place] else length
+        if axis in free[place]:
+            return length * -(-fewest // length)
+        return length
 
     if isinstance(site, FoundMap) and shapes[0] is not None:
         return [tuple(longer(n, a, 0) if a in (1, 2) else n for a, n in enumerate(shapes[0]))]
@@ -139,7 +141,9 @@ def _enlarge_shapes(
         queries = math.prod(sides) + (site.geometry.before or (0, 0))[0]
     else:
         queries = longer(q[2], 2, 0, _SEVERAL**2)
-    keys = longer(k[2], 2, 1, _SEVERAL**2) if site.geometry.apart else queries
+    keys = queries
+    if site.geometry.apart:
+        keys = longer(k[2], 2, 1, _SEVERAL**2)
     if bias is not None:
         one, two = (bias[at] if bias[at] == 1 else n for at, n in ((2, queries), (3, keys)))
         bias = (*bias[:2], one, two)

@@ -150,7 +150,9 @@ class SiteBuilder(NodeBuilder):
             gone = [int(place) % len(shape) for place in self.sized.constant(axes)]
             return [place for place in places if place not in gone][axis]
         both = self.lengths(output)[axis], self.others(output)[axis]
-        return axis if both == (shape[axis], other[axis]) else None
+        if both == (shape[axis], other[axis]):
+            return axis
+        return None
 
     def _is_told(self, sizes: ir.Value, axis: int) -> bool:
         """Return whether an element of sizes is a length at each size of the graph."""

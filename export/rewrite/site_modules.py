@@ -115,7 +115,9 @@ class FoundFreeTokens(FoundTokens):
         """
         before = self.geometry.before or (0, 0)
         queries = (1, q.shape[2] - before[0]) if sides is None else tuple(sides.shape)
-        keys = (1, k.shape[2] - before[1]) if self.geometry.apart else queries
+        keys = queries
+        if self.geometry.apart:
+            keys = (1, k.shape[2] - before[1])
         geometry = replace(self.geometry, query_grid=queries, key_grid=keys)
         return self.implementation(q, k, v, bias, geometry)
 
@@ -190,12 +192,16 @@ def make_token_geometry(layout: Layout) -> TokenGeometry:
         queries = (1, layout.tokens)
         keys = (1, layout.keys)
     margin = layout.margin if any(layout.margin) and len(keys) == 2 and keys[0] > 1 else ()
-    scale = layout.scale if isinstance(layout.scale, float) else 1.0
+    scale = 1.0
+    if isinstance(layout.scale, float):
+        scale = layout.scale
     return TokenGeometry(queries, keys, scale, margin)
 
 
 def _grid(window: tuple[int, ...], tokens: int, before: int) -> tuple[int, ...]:
-    return window if window and math.prod(window) + before == tokens else ()
+    if window and math.prod(window) + before == tokens:
+        return window
+    return ()
 
 
 def _gather_windows(x: Tensor, rows: int, columns: int) -> Tensor:

@@ -132,7 +132,9 @@ class ModuleSource(GraphSource):
                 self._others[key] = copy.deepcopy(self.module).to(*key)
             network = self._others[key]
         outputs = network(*images)
-        return outputs if isinstance(outputs, tuple) else (outputs,)
+        if isinstance(outputs, tuple):
+            return outputs
+        return (outputs,)
 
 
 def inputs_of(model: ir.Model) -> list[ir.Value]:
@@ -157,7 +159,9 @@ def as_value(tensor: Tensor, kind: int) -> OrtValue:
 def as_tensor(value: OrtValue) -> Tensor:
     """Return a result of onnxruntime; half precision as float32."""
     tensor = torch.from_numpy(copy_from_ort(value))
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    if tensor.dtype in (torch.float16, torch.bfloat16):
+        return tensor.float()
+    return tensor
 
 
 def _same(one: OrtValue, other: OrtValue) -> bool:

@@ -85,8 +85,12 @@ def _free_geometry(core: Attention, layout: Layout, *, mapped: bool, biased: boo
     """Return the geometry of tokens of any number, with or without the map of the queries."""
     queries, keys = (token_places(place)[0] for place in (core.q_place, core.k_place))
     keys_elsewhere = not torch.equal(queries, keys)
-    first = layout.before[0] if mapped else 0
-    scale = layout.scale if isinstance(layout.scale, float) else 1.0
+    first = 0
+    if mapped:
+        first = layout.before[0]
+    scale = 1.0
+    if isinstance(layout.scale, float):
+        scale = layout.scale
     before = first, 0 if keys_elsewhere else first
     return TokenGeometry((), (), scale, before=before, apart=keys_elsewhere, biased=biased)
 

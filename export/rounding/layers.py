@@ -103,7 +103,9 @@ def _parameter(value: ir.Value | None) -> ir.Value | None:
     while value is not None:
         tensor = ir.convenience.get_const_tensor(value)  # held by the graph, or by a node
         if tensor is not None:
-            return value if tensor.dtype == ir.DataType.FLOAT else None
+            if tensor.dtype == ir.DataType.FLOAT:
+                return value
+            return None
         node = value.producer()
         value = node.inputs[0] if node is not None and node.inputs else None
     return None

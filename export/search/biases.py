@@ -42,7 +42,9 @@ def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
     if not bool((heads == heads[:1]).all()):
         layout.reason = layout.reason or "its scores have a factor that differs between windows"
         return 1.0
-    return float(heads[0, 0]) if bool((heads == heads[0, 0]).all()) else heads[0]
+    if bool((heads == heads[0, 0]).all()):
+        return float(heads[0, 0])
+    return heads[0]
 
 
 def read_biases(core: Attention, layout: Layout) -> None:
@@ -127,7 +129,9 @@ def _classify_mask(
     regions = all(
         _is_of_regions(relative(kind), low, layout.places[kind], layout) for kind in kinds
     )
-    return "regions" if regions else "other"
+    if regions:
+        return "regions"
+    return "other"
 
 
 def _is_of_regions(relative: Tensor, low: float, places: Tensor, layout: Layout) -> bool:
@@ -177,7 +181,9 @@ def read_bias_table(
     table = torch.zeros(size, len(bias), dtype=bias.dtype)
     table[index.flatten()] = bias.flatten(1).T
     back = table[index].permute(2, 0, 1)
-    return table if bool(((back - bias).abs() <= 1e-6).all()) else None
+    if bool(((back - bias).abs() <= 1e-6).all()):
+        return table
+    return None
 
 
 def _number_tokens(sides: tuple[int, ...], columns_first: bool) -> tuple[Tensor, Tensor]:

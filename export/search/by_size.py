@@ -122,7 +122,9 @@ def _varying_elements(
 
 
 def _differing_lengths(node: ir.Node, sized: Sized, other: Sized) -> Tensor:
-    name = str(node.inputs[0].name) if node.inputs[0] is not None else ""
+    name = ""
+    if node.inputs[0] is not None:
+        name = str(node.inputs[0].name)
     one = sized.shapes.get(name)
     two = other.shapes.get(name)
     if one is None or two is None or len(one) != len(two):

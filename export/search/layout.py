@@ -164,7 +164,9 @@ def _run(values: Tensor, side: int) -> tuple[int, int] | None:
         return int(values[0]), 1
     steps = values.diff() % side
     step = int(steps[0])
-    return (int(values[0]), step) if step and bool((steps == step).all()) else None
+    if step and bool((steps == step).all()):
+        return (int(values[0]), step)
+    return None
 
 
 def rectangle(y: Tensor, x: Tensor) -> tuple[int, int, bool] | None:
@@ -185,7 +187,9 @@ def rectangle(y: Tensor, x: Tensor) -> tuple[int, int, bool] | None:
         grid = outer.view(len(outer), -1, length), inner.view(len(inner), -1, length)
         if bool((grid[0] == grid[0][:, :, :1]).all()) and bool((grid[1] == grid[1][:, :1]).all()):
             count = outer.shape[1] // length
-            return (length, count, True) if flipped else (count, length, False)
+            if flipped:
+                return (length, count, True)
+            return (count, length, False)
     return None
 
 
@@ -219,7 +223,9 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
         return
     window = extent[:2]
     layout.columns_first = extent[2]
-    spread = (window[1], window[0]) if layout.columns_first else window
+    spread = window
+    if layout.columns_first:
+        spread = (window[1], window[0])
     grid_y, grid_x = (a.view(len(a), *spread) for a in (y, x))
     if layout.columns_first:
         grid_y = grid_y.transpose(1, 2)

@@ -108,9 +108,13 @@ def _find_meaning(value: ir.Value, step: Step, score: Score) -> Meaning | None:
     if node is None or source is None or score.softmax is None:
         return None
     if node.op_type == "IsNaN":
-        return ("rows", True) if source is score.softmax.outputs[0] else None
+        if source is score.softmax.outputs[0]:
+            return ("rows", True)
+        return None
     if node.op_type in ("Equal", "IsInf"):
-        return ("keys", True) if _finds_hidden(node, source, score) else None
+        if _finds_hidden(node, source, score):
+            return ("keys", True)
+        return None
     meaning = _find_meaning(source, step, score)
     if meaning is None or node.op_type == "Cast":
         return meaning
@@ -118,13 +122,17 @@ def _find_meaning(value: ir.Value, step: Step, score: Score) -> Meaning | None:
     if node.op_type == "Not":
         return kind, not hidden
     if node.op_type == "Greater" and kind == "rows":
-        return meaning if _is_number(node.inputs[1], 0.0) else None
+        if _is_number(node.inputs[1], 0.0):
+            return meaning
+        return None
     reduction = ("ReduceMin", "ReduceProd") if hidden else ("ReduceMax", "ReduceSum")
     if node.op_type not in reduction or kind == "rows":
         return None
     before, after = (step.sized.shapes.get(str(one.name), ()) for one in (source, node.outputs[0]))
     along = axes_from_end(node, step.sized, len(before)) == score.axes
-    return ("rows", hidden) if along and 0 < len(before) == len(after) else None
+    if along and 0 < len(before) == len(after):
+        return ("rows", hidden)
+    return None
 
 
 def _finds_hidden(node: ir.Node, source: ir.Value, score: Score) -> bool:

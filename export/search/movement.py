@@ -22,7 +22,9 @@ Move = Callable[[ir.Node, "list[Tensor | None]", Shapes], list[Tensor]]
 def read_attribute(node: ir.Node, name: str, default: object = None) -> object:
     """Return the value of a node's attribute."""
     entry = node.attributes.get(name)
-    return default if entry is None else entry.value
+    if entry is None:
+        return default
+    return entry.value
 
 
 def read_integer(node: ir.Node, name: str, default: int = 0) -> int:
@@ -46,7 +48,9 @@ def read_numbers(
     if at < len(parts) and parts[at] is not None:
         return [int(number) for number in require(parts, at).flatten()]
     listed = read_attribute(node, name)
-    return None if listed is None else [int(number) for number in listed]  # type: ignore[attr-defined]
+    if listed is None:
+        return None
+    return [int(number) for number in listed]  # type: ignore[attr-defined]
 
 
 def along(axes: Sequence[int], *tensors: Tensor) -> tuple[list[Tensor], list[int]]:
@@ -95,7 +99,9 @@ def cut(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]
         index = torch.tensor([*range(x.shape[axis])[start:end:step]], dtype=torch.int64)
         at = axis % x.dim()
         if step > 0:
-            first = int(index[0]) if len(index) else 0
+            first = 0
+            if len(index):
+                first = int(index[0])
             x = x[(slice(None),) * at + (slice(first, first + step * len(index), step),)]
         else:
             (corner,), lengths = along([at], x)

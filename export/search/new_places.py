@@ -15,7 +15,9 @@ from .values import Step
 
 def make_new_map(out: tuple[int, ...]) -> Tensor:
     """Return the places of a result that no rule knows."""
-    return make_places(out) if len(out) >= 4 else torch.tensor(MIXED).expand(out)
+    if len(out) >= 4:
+        return make_places(out)
+    return torch.tensor(MIXED).expand(out)
 
 
 def combine_places(step: Step) -> list[Tensor]:

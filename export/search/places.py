@@ -168,12 +168,16 @@ def extend(places: Tensor, dim: int, before: int, after: int) -> Tensor:
         return places
     steps = places.diff(dim=dim)
     even = places.shape[dim] > 1 and bool((steps == steps.flatten()[0]).all())
-    step = int(steps.flatten()[0]) if even and bool((places >= 0).all()) else 0
+    step = 0
+    if even and bool((places >= 0).all()):
+        step = int(steps.flatten()[0])
     shape = [-1 if axis == dim % places.dim() else 1 for axis in range(places.dim())]
 
     def beyond(edge: Tensor, offsets: Tensor) -> Tensor:
         numbers = offsets.reshape(shape)
-        return edge + step * numbers if step else torch.full_like(edge + numbers, NONE)
+        if step:
+            return edge + step * numbers
+        return torch.full_like(edge + numbers, NONE)
 
     first = places.narrow(dim, 0, 1)
     last = places.narrow(dim, places.shape[dim] - 1, 1)
@@ -218,7 +222,9 @@ def find_map_axes(codes: Tensor, place: Tensor) -> list[int] | None:
     flat = corner[index]
     if flat.numel() != len(codes) or not torch.equal(flat.flatten(), codes):
         return None
-    return axes if torch.equal(flat.expand(corner.shape), corner) else None
+    if torch.equal(flat.expand(corner.shape), corner):
+        return axes
+    return None
 
 
 def find_side_axes(place: Tensor) -> tuple[int, int] | None:
@@ -230,4 +236,6 @@ def find_side_axes(place: Tensor) -> tuple[int, int] | None:
         if batches == times == 1 and sorted(sides) == [1, len(line)] and len(line) > 1:
             axes[0 if sides[0] > 1 else 1].append(axis)
     rows, columns = axes
-    return (rows[0], columns[0]) if len(rows) == len(columns) == 1 else None
+    if len(rows) == len(columns) == 1:
+        return (rows[0], columns[0])
+    return None

@@ -92,7 +92,9 @@ def _input(node: ir.Node, at: int) -> ir.Value:
 
 def place_of(value: Value) -> Tensor:
     """Return the places of a value; `NONE` for those of a constant."""
-    return torch.tensor(NONE).expand(value.shape) if value.place is None else value.place
+    if value.place is None:
+        return torch.tensor(NONE).expand(value.shape)
+    return value.place
 
 
 def product_place(product: Product, a: Value, b: Value, out: Shape) -> Tensor:
@@ -304,7 +306,9 @@ def read_fused_attention(node: ir.Node, values: Sequence[Value | None]) -> Atten
 
 def mask_at(node: ir.Node) -> int:
     """Return the number of the input of a whole attention that is added to its scores."""
-    return 3 if node.op_type == "Attention" else 5
+    if node.op_type == "Attention":
+        return 3
+    return 5
 
 
 def _heads_of(node: ir.Node, shape: Shape, whose: str) -> Matrices:

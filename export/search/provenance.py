@@ -150,7 +150,9 @@ class Provenance:
 
         def numbers(of: dict[int, Tensor], *, place: bool = False) -> list[Tensor]:
             parts = [of.get(at, fixed.get(at)) for at in range(len(step.inputs))]
-            chosen = pad_places if place and rule.kind is Kind.PADS else move
+            chosen = move
+            if place and rule.kind is Kind.PADS:
+                chosen = pad_places
             return chosen(step.node, parts, step.outs)
 
         moving_values = {at: value for at in moving if (value := step.inputs[at]) is not None}
@@ -261,7 +263,9 @@ class Provenance:
             place = self._attention(step, (a, b), weights[0], score)
             if place is not None:
                 return [place], [None]
-        reason = "more than a product is added up" if added is not None else ""
+        reason = ""
+        if added is not None:
+            reason = "more than a product is added up"
         number = torch.empty(out, dtype=torch.int64, device="meta")
         new_score = Score(product, number, alpha=product.factor, reason=reason)
         return [product_place(product, a, b, out)], [new_score]
@@ -373,11 +377,17 @@ def _hint_of(rule: Operator | None, step: Step) -> Hint | None:
     if step.node.op_type == "Mul" and len(data) == 2 and data[0] is not data[1]:
         return Hint.PRODUCTS
     if step.node.op_type == "MatMul" and len(data) == 1:
-        return Hint.CONSTANT_KEYS if step.data() == [0] else Hint.CONSTANT_QUERIES
+        if step.data() == [0]:
+            return Hint.CONSTANT_KEYS
+        return Hint.CONSTANT_QUERIES
     hints = {value.hint for value in data if value is not None}
     if len(hints) != 1:
         return None
     hint = hints.pop()
     if step.node.op_type in ("ReduceSum", "ReduceMean"):
-        return Hint.SUMS if hint is Hint.PRODUCTS else None
-    return hint if rule.kind is Kind.MOVES or rule.change is not None else None
+        if hint is Hint.PRODUCTS:
+            return Hint.SUMS
+        return None
+    if rule.kind is Kind.MOVES or rule.change is not None:
+        return hint
+    return None

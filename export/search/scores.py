@@ -43,10 +43,14 @@ def change_score(step: Step, change: Change | None) -> Score | None:
     if tuple(score.number.shape) != out and broadcasts(score.number.shape, out):
         score = replace(score, number=score.numbers.expand(out))
     if score.power is not None and (change is None or change is keep_score):
-        return score if change is keep_score else None
+        if change is keep_score:
+            return score
+        return None
     if score.softmax is not None:
         return _behind_softmax(step, change, score, at, scored)
-    return None if change is None else change(step, score, at)
+    if change is None:
+        return None
+    return change(step, score, at)
 
 
 def _behind_softmax(
@@ -72,7 +76,9 @@ def _other(step: Step, at: int) -> tuple[Tensor | None, Value | None]:
     value = step.inputs[place]
     if value is None:
         return None, None
-    return (None, value) if value.place is not None else (step.constant(place), value)
+    if value.place is not None:
+        return (None, value)
+    return (step.constant(place), value)
 
 
 def add_term(step: Step, score: Score, at: int, sign: int = 1) -> Score | None:

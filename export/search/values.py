@@ -177,7 +177,9 @@ class Score:
 
     def but(self, reason: str) -> Score:
         """Return the score with a reason, unless it has one."""
-        return self if self.reason else replace(self, reason=reason)
+        if self.reason:
+            return self
+        return replace(self, reason=reason)
 
 
 @dataclass
@@ -344,10 +346,14 @@ def as_number(number: Any) -> Tensor:
     Values per pair of tokens take most of the memory of a search.
     """
     if isinstance(number, Tensor) and number.dim():
-        return number if number.dtype == torch.float64 else number.float()
+        if number.dtype == torch.float64:
+            return number
+        return number.float()
     return torch.as_tensor(number, dtype=torch.float64)
 
 
 def lighter(value: Tensor) -> Number:
     """Return a tensor without axes as a number, which needs no memory per pair of tokens."""
-    return value if value.dim() else float(value)
+    if value.dim():
+        return value
+    return float(value)

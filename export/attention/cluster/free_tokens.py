@@ -30,20 +30,25 @@ def attend_free(
     first = softmax_attention(q[:, :, :before], k, v, geometry.scale) if before else None
     k = k - k[:, :, key_before:].mean(2, keepdim=True)
     own = q[:, :, before:] * geometry.scale
-    keys, values = k[:, :, key_before:], v[:, :, key_before:]
+    keys = k[:, :, key_before:]
+    values = v[:, :, key_before:]
     starts = _seeds(height, rows, k.device) * width, _seeds(width, columns, k.device)
     seeds = (starts[0].unsqueeze(1) + starts[1]).flatten()
     members, centers = key_clusters(keys, seeds, mechanism.rounds)
     records = cluster_records(keys, values, members, centers, mechanism.order)
     if geometry.apart:
         out = attend_clusters(own, centers, members.mT @ records, None, None, values)
-        return out if first is None else torch.cat([first, out], 2)
+        if first is None:
+            return out
+        return torch.cat([first, out], 2)
 
     def cut(part: Tensor) -> Tensor:
         return _cut(part, height, width, along)
 
     inside = cut(torch.ones_like(keys[:1, :1, :, :1]))  # (1, 1, blocks, places, 1)
-    own_q, own_k, own_v = cut(own), cut(keys), cut(values)
+    own_q = cut(own)
+    own_k = cut(keys)
+    own_v = cut(values)
     sums = cut(members).mT @ cut(records)  # (B, h, blocks, m, e + 1 or more)
     seen = sums.sum(2, keepdim=True) - sums
     near = own_q @ own_k.mT + inside.mT.log()
@@ -54,7 +59,9 @@ def attend_free(
         own_v = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], 3)
     out = attend_clusters(own_q, centers.unsqueeze(2), seen, near, own_v, v.unsqueeze(2))
     out = _grid(out, height, width, along)
-    return out if first is None else torch.cat([first, out], 2)
+    if first is None:
+        return out
+    return torch.cat([first, out], 2)
 
 
 def _seeds(side: int, parts: int, device: torch.device) -> Tensor:

@@ -125,8 +125,11 @@ class Cluster(Windowed):
     def at(self, geometry: Geometry) -> Cluster:
         """Return the mechanism with its sizes; the block is the largest that no border cuts."""
         free = isinstance(geometry, TokenGeometry) and geometry.before is not None
-        tokens = LARGEST if geometry is None or free else 0
-        tokens = geometry.tokens if isinstance(geometry, WindowGeometry) else tokens
+        tokens = 0
+        if geometry is None or free:
+            tokens = LARGEST
+        if isinstance(geometry, WindowGeometry):
+            tokens = geometry.tokens
         clusters, block = self.sizes(tokens)
         if isinstance(geometry, WindowGeometry):
             block = self._blocks(geometry)[0]
@@ -148,9 +151,12 @@ class Cluster(Windowed):
     def why_not_faster(self, tokens: int) -> str:
         """Return the counts if a query attends to half of the keys or more."""
         clusters, block = self.sizes(tokens)
-        count, own = math.prod(clusters), block**2
+        count = math.prod(clusters)
+        own = block**2
         few = tokens <= 2 * (count + own)
-        return f"{tokens} tokens, {count} clusters and blocks of {own}" if few else ""
+        if few:
+            return f"{tokens} tokens, {count} clusters and blocks of {own}"
+        return ""
 
     def attributes(self, geometry: WindowGeometry, bias: bool) -> dict[str, Any]:
         """Return the attributes of the window operator.
@@ -188,7 +194,9 @@ class Cluster(Windowed):
     def _takes(self, side: int, block: int, geometry: WindowGeometry) -> bool:
         axes = list(zip(geometry.window, geometry.shift, strict=True))
         uncut = not self.masked(geometry) or not any(cuts_a_block(*axis, side) for axis in axes)
-        most = covariance.MAX_BIAS_BLOCKS if self.order else MAX_BIAS_BLOCKS
+        most = MAX_BIAS_BLOCKS
+        if self.order:
+            most = covariance.MAX_BIAS_BLOCKS
         few = count_blocks(geometry.window, side) <= most
         return side % block == 0 and uncut and few
 
@@ -199,4 +207,6 @@ def _bias_block(sides: list[int], geometry: WindowGeometry, bias: bool) -> int:
     Without a bias the mean is 1 everywhere, and the largest side costs least.
     """
     enough = [side for side in sides if 1.5 * side**2 >= max(geometry.window)]
-    return enough[0] if bias and enough else sides[-1]
+    if bias and enough:
+        return enough[0]
+    return sides[-1]

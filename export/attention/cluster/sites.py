@@ -24,9 +24,13 @@ class Windows:
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv."""
-        table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
+        table = bias_table
+        if bias_table is None:
+            table = qkv.new_zeros(1, 1)
         attributes = self.mechanism.attributes(geometry, bias_table is not None)
-        operator = window_covariance if self.mechanism.order else window_cluster
+        operator = window_cluster
+        if self.mechanism.order:
+            operator = window_covariance
         return in_form(operator, self.form)(qkv, table, **attributes)
 
 

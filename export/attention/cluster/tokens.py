@@ -38,21 +38,26 @@ def attend_tokens(
     A bias is given for each pair: outside of the own block its exp is averaged over blocks.
     """
     clusters, block = mechanism.sizes()
-    query_grid, key_grid = _flat(geometry.query_grid), _flat(geometry.key_grid)
-    before, key_before = _before(q.shape[2], query_grid), _before(k.shape[2], key_grid)
+    query_grid = _flat(geometry.query_grid)
+    key_grid = _flat(geometry.key_grid)
+    before = _before(q.shape[2], query_grid)
+    key_before = _before(k.shape[2], key_grid)
     if before is None or key_before is None:
-        query_grid, key_grid = (1, q.shape[2]), (1, k.shape[2])
+        query_grid = (1, q.shape[2])
+        key_grid = (1, k.shape[2])
         before = key_before = 0
     along = block
     if query_grid[0] == key_grid[0] == 1:  # of a line all are along it
-        clusters, along = (1, math.prod(clusters)), block**2
+        clusters = (1, math.prod(clusters))
+        along = block**2
     first = []
     if before:
         own_bias = bias if bias is None or bias.shape[2] == 1 else bias[:, :, :before]
         first = [softmax_attention(q[:, :, :before], k, v, geometry.scale, own_bias)]
 
     k = k - k[:, :, key_before:].mean(-2, keepdim=True)
-    grid_k, grid_v = k[:, :, key_before:], v[:, :, key_before:]
+    grid_k = k[:, :, key_before:]
+    grid_v = v[:, :, key_before:]
     seeds = [
         row * key_grid[1] + column
         for row in cluster_seeds(key_grid[0], clusters[0])
@@ -64,12 +69,14 @@ def attend_tokens(
     queries = Blocks.of(bounds, q.device)
     margins = geometry.margin or (None, None)
     keys = Blocks.of(list(map(_key_bounds, bounds, key_grid, margins)), q.device)
-    own_q, own_k = queries.cut(q[:, :, before:] * geometry.scale), keys.cut(grid_k)
+    own_q = queries.cut(q[:, :, before:] * geometry.scale)
+    own_k = keys.cut(grid_k)
     own_v = keys.cut(grid_v)
     records = cluster_records(grid_k, grid_v, members, centers, mechanism.order)
     sums = (keys.cut(members) * keys.real.unsqueeze(-1)).mT @ keys.cut(records)
     near = own_q @ own_k.mT
-    exact_k, exact_v = k[:, :, :key_before].unsqueeze(2), v[:, :, :key_before].unsqueeze(2)
+    exact_k = k[:, :, :key_before].unsqueeze(2)
+    exact_v = v[:, :, :key_before].unsqueeze(2)
     exact = own_q @ exact_k.mT
     if bias is None:
         seen = sums.sum(2, keepdim=True) - sums
@@ -98,7 +105,9 @@ def _key_bounds(bounds: list[int], size: int, margin: int | None) -> list[int]:
 
 def _before(count: int, grid: tuple[int, int]) -> int | None:
     more = count - math.prod(grid)
-    return None if more < 0 else more
+    if more < 0:
+        return None
+    return more
 
 
 def _own(bias: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
@@ -118,7 +127,8 @@ def _seen(bias: Tensor, sums: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
         queries: Their blocks.
         keys: Theirs, as many.
     """
-    rows, columns = _averaging(queries, bias), _averaging(keys, bias)
+    rows = _averaging(queries, bias)
+    columns = _averaging(keys, bias)
     mean = rows @ bias.exp() @ columns.mT
     apart = mean * (1 - torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device))
     seen: Tensor = (apart @ sums.flatten(-2)).unflatten(-1, sums.shape[-2:])

@@ -43,7 +43,9 @@ class Windows:
         standard = len(geometry.window) != 2 and (has_bias or refusal(geometry))
         if self.form == "plain" or standard:
             return exact_windows(qkv, bias_table, replace(geometry, masked=bool(mask)))
-        table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
+        table = bias_table
+        if bias_table is None:
+            table = qkv.new_zeros(1, 1)
         attributes = as_2d(geometry).attributes() | {"mask": mask, "bias": has_bias}
         flat = to_2d(qkv, geometry)
         out: Tensor = torch.ops.nystra.window_softmax(flat, table, **attributes)
@@ -58,7 +60,9 @@ class Windows:
         geometry: WindowGeometry,
     ) -> Tensor:
         """Return the attention of qkv in windows of rows and columns, as ``window_cosine``."""
-        table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
+        table = bias_table
+        if bias_table is None:
+            table = qkv.new_zeros(1, 1)
         more = {"mask": self.mechanism.masked(geometry), "bias": int(bias_table is not None)}
         attributes = geometry.attributes() | more | {"epsilon": epsilon}
         return in_form(window_cosine, self.form)(qkv, table, logit_scale, **attributes)
@@ -73,7 +77,9 @@ class Overlaps:
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv; shapes as in ``models.sites.WindowSite``."""
-        table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
+        table = bias_table
+        if bias_table is None:
+            table = qkv.new_zeros(1, 1)
         attributes = geometry.attributes() | {"bias": int(bias_table is not None)}
         return in_form(window_overlap, self.form)(qkv, table, **attributes)
 

@@ -30,4 +30,6 @@ class Performer(Mechanism):
     def why_not_faster(self, tokens: int) -> str:
         """Return both counts where features are half as many as tokens, or more."""
         few = tokens <= 2 * self.features
-        return f"{tokens} tokens, {self.features} features" if few else ""
+        if few:
+            return f"{tokens} tokens, {self.features} features"
+        return ""

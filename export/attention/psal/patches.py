@@ -93,12 +93,15 @@ def _matches(
     neither searches nor may be matched. The key norm ``ridge`` adds epsilon to every squared entry:
     one more channel, 0 in the query and sqrt(C epsilon) in the key, does that.
     """
-    radius = geometry.patch // 2 if geometry.border == "zero" else 0
+    radius = 0
+    if geometry.border == "zero":
+        radius = geometry.patch // 2
     channels, (height, width) = query.shape[1], (query.shape[2], query.shape[3])
     rim = (radius,) * 4
     known = usable
     if radius:
-        query, key = F.pad(query, rim), F.pad(key, rim)
+        query = F.pad(query, rim)
+        key = F.pad(key, rim)
         inside = torch.ones_like(key[:1, :1, radius:-radius, radius:-radius])
         known = F.pad(inside if usable is None else usable, rim)
     if geometry.key_norm == "ridge" and options.metric == "cosine":
@@ -121,10 +124,13 @@ def _matches(
 
 def _query_norm(query: Tensor, geometry: PatchGeometry) -> Tensor:
     """Return the norm (B, 1, H, W) of the patch around each query."""
-    radius = geometry.patch // 2 if geometry.border == "zero" else 0
+    radius = 0
+    if geometry.border == "zero":
+        radius = geometry.patch // 2
     if not radius:
         return patch_squares(query, geometry.patch).sqrt()
-    height, width = query.shape[2], query.shape[3]
+    height = query.shape[2]
+    width = query.shape[3]
     squares = patch_squares(F.pad(query, (radius,) * 4), geometry.patch)
     return squares[:, :, radius : radius + height, radius : radius + width].sqrt()
 

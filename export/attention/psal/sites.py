@@ -93,8 +93,10 @@ class Maps:
         and very low in the keys beyond the map excludes those.
         """
         side = self.mechanism.local_window
-        height, width = q.shape[2], q.shape[3]
-        rows, columns = -height % side, -width % side
+        height = q.shape[2]
+        width = q.shape[3]
+        rows = -height % side
+        columns = -width % side
         packed = torch.cat((q, torch.ones_like(q[:, :1]), k), 1)
         beyond = torch.zeros_like(q[:, :1])
         border = (0, columns, 0, rows)

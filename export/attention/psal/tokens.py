@@ -70,7 +70,8 @@ def attend_windows(
         kinds = torch.arange(4, device=qkv.device)
         ahead = (regions.unsqueeze(-1) == kinds).to(qkv.dtype) * (_APART / geometry.scale) ** 0.5
         ahead = ahead.unsqueeze(1).expand(*q.shape[:-1], 4)
-        q, k = torch.cat((q, ahead), -1), torch.cat((k, ahead), -1)
+        q = torch.cat((q, ahead), -1)
+        k = torch.cat((k, ahead), -1)
     index, score = _nearest(
         q.flatten(0, 2), k.flatten(0, 2), geometry.window, geometry.window, mechanism, form
     )
@@ -82,7 +83,9 @@ def attend_windows(
 
 
 def _grid(grid: tuple[int, ...], count: int) -> tuple[int, ...]:
-    return grid if math.prod(grid) == count else (1, count)
+    if math.prod(grid) == count:
+        return grid
+    return (1, count)
 
 
 def _nearest(
@@ -132,7 +135,8 @@ def _position_bias(index: Tensor, table: Tensor, geometry: WindowGeometry) -> Te
 
 def _weighted(index: Tensor, logits: Tensor, v: Tensor, mechanism: Psal) -> Tensor:
     """Return the weighted values (B, N, e) of the found tokens; v is (B, Nk, e)."""
-    index, logits = index.unsqueeze(2), logits.unsqueeze(2)
+    index = index.unsqueeze(2)
+    logits = logits.unsqueeze(2)
     weights = match_weights(match_logits(index, logits, mechanism.temperature), index)
     place = index.clamp(min=0).long() + batch_offset(index, v.shape[1])
     return mix_rows(weights, place, v.flatten(0, 1)).squeeze(1)

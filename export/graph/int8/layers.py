@@ -92,12 +92,18 @@ def find_layers(graph: onnx.GraphProto) -> list[WeightLayer]:
 def _channels(node: onnx.NodeProto) -> int:
     if node.op_type == "Gemm":
         attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
-        return 0 if attributes.get("transB", 0) else 1
-    return 0 if node.op_type == "Conv" else 1
+        if attributes.get("transB", 0):
+            return 0
+        return 1
+    if node.op_type == "Conv":
+        return 0
+    return 1
 
 
 def _path(node: onnx.NodeProto, readers: list[onnx.NodeProto], stored: Collection[str]) -> str:
     own = [name for name in node.input[1:] if name.endswith((".weight", ".bias"))]
     added = [name for reader in readers if reader.op_type == "Add" for name in reader.input]
     names = [*own, *(name for name in added if name.endswith(".bias") and name in stored)]
-    return names[0].rpartition(".")[0] if names else node.name
+    if names:
+        return str(names[0]).rpartition(".")[0]
+    return str(node.name)

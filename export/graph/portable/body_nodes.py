@@ -69,7 +69,9 @@ def write_body(graph: StaticGraph, node: onnx.NodeProto, opset: int) -> list[str
     ).write
     graph.prefix = node.name
     written = write(_Nodes(graph, schema, opset, node))
-    results = (written,) if isinstance(written, str) else written
+    results = written
+    if isinstance(written, str):
+        results = (written,)
     kind = graph.tensors[node.input[0]].kind
     kinds = [TensorProto.INT32 if name in schema.int32 else kind for name in schema.outputs]
     outputs = [graph.op("Cast", each, to=kind) for each, kind in zip(results, kinds, strict=True)]

@@ -45,7 +45,9 @@ def _attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
 def _if_same(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
     first = graph.tensors[node.input[0]]
     same = (first.kind, first.shape) == (output.kind, output.shape)
-    return str(node.input[0]) if same else None
+    if same:
+        return str(node.input[0])
+    return None
 
 
 def _cast_like(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
@@ -142,7 +144,9 @@ def _where(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | No
 
 def _pad(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
     pads = graph.value(node.input[1])
-    return node.input[0] if pads is not None and not pads.any() else None
+    if pads is not None and not pads.any():
+        return str(node.input[0])
+    return None
 
 
 def _with_fewer_axes(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:

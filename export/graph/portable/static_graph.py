@@ -76,7 +76,9 @@ class StaticGraph:
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """Return the only output of a node, or a tensor equal to it."""
-        name = f"{self.prefix}/{op_type}" if self.prefix else op_type
+        name = op_type
+        if self.prefix:
+            name = f"{self.prefix}/{op_type}"
         return self.add(helper.make_node(op_type, inputs, [name], **attributes))[0]
 
     def reshape(self, tensor: str, shape: tuple[int, ...]) -> str:
@@ -109,7 +111,9 @@ class StaticGraph:
     def value(self, tensor: str) -> Constant | None:
         """Return the value of a constant, None for other tensors."""
         entry = self.tensors.get(tensor)
-        return None if entry is None else entry.value
+        if entry is None:
+            return None
+        return entry.value
 
     def graph(self, name: str, inputs: list[str], outputs: dict[str, str]) -> onnx.GraphProto:
         """Return the graph of the nodes that its outputs need.

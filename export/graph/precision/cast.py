@@ -38,7 +38,9 @@ def write_casts(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
         source = present.get(name, name)
         result_name = casts.get((name, kind))
         if result_name is None:
-            suffix = low.name if kind == low.element else "fp32"
+            suffix = "fp32"
+            if kind == low.element:
+                suffix = low.name
             result_name = casts[name, kind] = f"{name}.{suffix}"
             if name in outputs and kind == TensorProto.FLOAT:
                 result_name = casts[name, kind] = name

@@ -103,16 +103,22 @@ def choose_nodes(
 def _classify(node: onnx.NodeProto, constants: Constants) -> str:
     """Return ``low``, ``move``, ``point`` or "": how a node's type is determined."""
     if node.domain == DOMAIN:
-        return "low" if node.op_type in ATTENTION else ""
+        if node.op_type in ATTENTION:
+            return "low"
+        return ""
     if node.domain != "":
         return ""
     if node.op_type in WEIGHTED:
-        return "low" if node.input[WEIGHTED[node.op_type]] in constants.tensors else ""
+        if node.input[WEIGHTED[node.op_type]] in constants.tensors:
+            return "low"
+        return ""
     if moves(node):
         return "move"
     if node.op_type == "Div" and node.input[1] not in constants.tensors:
         return ""
-    return "point" if node.op_type in POINTWISE else ""
+    if node.op_type in POINTWISE:
+        return "point"
+    return ""
 
 
 def _find_normalized(graph: onnx.GraphProto) -> set[str]:
@@ -137,7 +143,9 @@ def _find_normalized(graph: onnx.GraphProto) -> set[str]:
 
 def _find_unsupported(node: onnx.NodeProto, low: LowType, opset: int) -> str | None:
     if node.domain == DOMAIN:
-        return "onnxruntime has no bfloat16 kernel for it" if low.name == "bf16" else None
+        if low.name == "bf16":
+            return "onnxruntime has no bfloat16 kernel for it"
+        return None
     opset = min(opset, _NEWEST)
     if node.domain != "" or allows_type(node.op_type, opset, low.text):
         return None

@@ -22,7 +22,9 @@ def round_to(values: Array, low: LowType) -> Array:
 
 
 def _numpy_type(low: LowType) -> Any:
-    return np.float16 if low.element == TensorProto.FLOAT16 else ml_dtypes.bfloat16
+    if low.element == TensorProto.FLOAT16:
+        return np.float16
+    return ml_dtypes.bfloat16
 
 
 def describe_loss(values: Array, low: LowType) -> str | None:
@@ -36,7 +38,9 @@ def describe_loss(values: Array, low: LowType) -> str | None:
     if np.isfinite(exact).all() and not np.isfinite(rounded).all():
         return f"a constant of {np.abs(exact).max():.3g} overflows {low.name}"
     norm = float(np.linalg.norm(exact))
-    error = float(np.linalg.norm(rounded - exact)) if norm else 0.0
+    error = 0.0
+    if norm:
+        error = float(np.linalg.norm(rounded - exact))
     if error > 2.0 ** (1 - low.digits) * norm:
         return (
             f"constants as small as {np.abs(exact).max():.3g} lose {error / norm:.1%} in {low.name}"

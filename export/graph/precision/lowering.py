@@ -96,7 +96,9 @@ def lower_model(
         largest = max((values[name] for name in low_tensors), default=0.0)
     if not chosen.nodes:
         reasons = "; ".join(dict.fromkeys(exact.values())) or "it has no layers of float32 weights"
-        advice = "`precision` fp16" if precision == "bf16" else "`precision` fp32"
+        advice = "`precision` fp32"
+        if precision == "bf16":
+            advice = "`precision` fp16"
         if precision == "bf16" and not tensorrt:
             advice += f", or `target` {TENSORRT} for a file that only TensorRT runs"
         raise UnsupportedModelError(
