@@ -16,6 +16,8 @@ from ..core.lazy import Lazy
 if TYPE_CHECKING:
     import onnx
 
+    from .graph.editing import PassResult
+
 TENSORRT = "tensorrt"
 
 
@@ -28,7 +30,7 @@ class Target:
         meaning: What the file is, for the help.
         precisions: Names of the supported transforms.
         finish: Returns a function that rewrites the complete graph, in place, in standard
-            operators, and returns warnings, one sentence each. None: the graph is kept.
+            operators; its notes are warnings. None: the graph is kept.
         opsets: The oldest and newest opset of such a file; the oldest is the default.
         static: Whether it has one size.
         fused: Whether all exact attention is written as ONNX's operator ``Attention``.
@@ -37,16 +39,16 @@ class Target:
     name: str
     meaning: str
     precisions: tuple[str, ...]
-    finish: Callable[[], Callable[[onnx.ModelProto], list[str]]] | None = None
+    finish: Callable[[], Callable[[onnx.ModelProto], PassResult]] | None = None
     opsets: tuple[int, int] | None = None
     static: bool = False
     fused: bool = False
 
 
-_PORTABLE: Lazy[Callable[[onnx.ModelProto], list[str]]] = Lazy(
+_PORTABLE: Lazy[Callable[[onnx.ModelProto], PassResult]] = Lazy(
     __package__, "graph.portable.rewriting", "make_portable"
 )
-_STANDARD: Lazy[Callable[[onnx.ModelProto], list[str]]] = Lazy(
+_STANDARD: Lazy[Callable[[onnx.ModelProto], PassResult]] = Lazy(
     __package__, "graph.standard", "make_standard"
 )
 

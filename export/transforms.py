@@ -155,7 +155,7 @@ def _precision(name: str, target: str | None = None) -> Transform:
     policy = _part("graph.policies", "find_precision_policy")
     return Transform(
         name,
-        lambda: partial(lower(), name, target),
+        lambda: partial(lower(), precision=name, target=target),
         lambda: partial(rounded(), name, target),
         lambda: partial(policy(), precision=name),
         target,

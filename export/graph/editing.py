@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,19 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ..execute.parts import find_names_read_in, subgraphs
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """The result of a pass: a function that takes a model first, and changes it in place.
+
+    Attributes:
+        model: The model.
+        notes: What the user should know, one sentence each.
+    """
+
+    model: onnx.ModelProto
+    notes: tuple[str, ...] = ()
 
 
 class NodeWriter:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .editing import drop_unread, replace_nodes
+from .editing import PassResult, drop_unread, replace_nodes
 
 _KINDS: dict[str, type[np.generic]] = {
     "value_float": np.float32,
@@ -22,7 +22,7 @@ _KINDS: dict[str, type[np.generic]] = {
 }
 
 
-def make_initializers(model: onnx.ModelProto) -> None:
+def make_initializers(model: onnx.ModelProto) -> PassResult:
     """Make initializers of the constants of a graph, and name its nodes, in place.
 
     Constants are initializers that are inputs too, nodes of type ``Constant``, and nodes that only
@@ -48,6 +48,7 @@ def make_initializers(model: onnx.ModelProto) -> None:
         nodes.append(node)
     replace_nodes(graph, nodes)
     drop_unread(graph)
+    return PassResult(model)
 
 
 def _constant(node: onnx.NodeProto, constants: Mapping[str, TensorProto]) -> TensorProto | None:

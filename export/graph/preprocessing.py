@@ -11,7 +11,7 @@ import onnx
 from ...core.ports.port import Port
 from ...core.ports.preprocessing import Preprocessing, Resize
 from ...runtime.images.resampling import CUBIC
-from .editing import NodeWriter
+from .editing import NodeWriter, PassResult
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 _SIDES = (2, 3)
@@ -19,7 +19,7 @@ _SIDES = (2, 3)
 
 def prepend_preprocessing(
     model: onnx.ModelProto, preprocessing: Preprocessing, image: Port
-) -> None:
+) -> PassResult:
     """Add preprocessing of images of any size to a model, in place.
 
     Args:
@@ -48,6 +48,7 @@ def prepend_preprocessing(
         if axis not in image.lengths:
             dimensions[place].Clear()
             dimensions[place].dim_param = free[place]
+    return PassResult(model)
 
 
 class _Steps:

@@ -158,7 +158,8 @@ def _graph(
 
 def _finish(model: onnx.ModelProto, prepared: Prepared) -> tuple[str, ...]:
     if prepared.target is not None and prepared.target.finish is not None:
-        return tuple(prepared.target.finish()(model))
+        finish = prepared.target.finish()
+        return finish(model).notes
     if prepared.options.functions == "inline":
         inline_bodies(model)
     return ()

@@ -7,9 +7,10 @@ import onnx
 from ...plugins.domain import DOMAIN, opset_of
 from ...plugins.operators.functions import fused_body
 from ..tracing.bodies import inline_bodies
+from .editing import PassResult
 
 
-def make_standard(model: onnx.ModelProto) -> list[str]:
+def make_standard(model: onnx.ModelProto) -> PassResult:
     """Rewrite a model in standard operators, in place.
 
     The nodes of nystra become bodies of their own, in which their attributes are constants and
@@ -17,9 +18,6 @@ def make_standard(model: onnx.ModelProto) -> list[str]:
 
     Args:
         model: A model of opset 23 or later, with or without bodies.
-
-    Returns:
-        What engines may not support: nothing.
     """
     opset = opset_of(model)
     others = [function for function in model.functions if function.domain != DOMAIN]
@@ -30,4 +28,4 @@ def make_standard(model: onnx.ModelProto) -> list[str]:
         node.op_type = body.name = f"{body.name}_{number}"
         model.functions.append(body)
     inline_bodies(model)
-    return []
+    return PassResult(model)

@@ -103,7 +103,7 @@ def run_portable(case: Case, dtype: str) -> Outcome:
         for dimension, size in zip(value.type.tensor_type.shape.dim, array.shape, strict=True):
             dimension.dim_value = size
     try:
-        left_over = make_portable(model)
+        left_over = make_portable(model).notes
     except Exception as error:
         return error
     many = sum(len(shape) > RANK for shape in case.output_shapes())  # as the row itself has

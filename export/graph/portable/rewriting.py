@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ....core.errors import ExportError
 from ....plugins.domain import DOMAIN
 from ...execute.parts import subgraphs
+from ..editing import PassResult
 from .body_nodes import write_body
 from .rules import RANK
 from .static_graph import StaticGraph
@@ -19,7 +20,7 @@ OPSET = 18
 """Opset of portable files, which older engines read too."""
 
 
-def make_portable(model: onnx.ModelProto) -> list[str]:
+def make_portable(model: onnx.ModelProto) -> PassResult:
     """Rewrite a model of one size in standard operators, in place.
 
     The nystra nodes become their bodies; constants are evaluated, so that no arithmetic on sizes is
@@ -29,7 +30,7 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
         model: A model of opset 18, traced at one size, with or without bodies.
 
     Returns:
-        What some engines still do not support, one sentence each.
+        The model; its notes are what some engines still do not support.
 
     Raises:
         ExportError: A size is unknown, or a node has a subgraph. UnsupportedModelError: An operator
@@ -67,7 +68,7 @@ def make_portable(model: onnx.ModelProto) -> list[str]:
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", OPSET))
     model.graph.CopyFrom(written)
-    return _describe_unsupported(graph, written.node)
+    return PassResult(model, tuple(_describe_unsupported(graph, written.node)))
 
 
 def _describe_unsupported(graph: StaticGraph, nodes: Iterable[onnx.NodeProto]) -> list[str]:
