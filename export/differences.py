@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.arrays import Array
 
-_LEAST = 1e-30
+_SMALLEST = 1e-30
 """Largest value that expected results of zeros are taken to have."""
 
 _NUDGES = 3
@@ -20,7 +20,7 @@ place."""
 
 
 def relative_difference(
-    given: Sequence[Tensor | Array], expected: Sequence[Tensor | Array]
+    results: Sequence[Tensor | Array], expected: Sequence[Tensor | Array]
 ) -> float:
     """Return the largest difference of results, relative to the largest expected value of each.
 
@@ -28,14 +28,14 @@ def relative_difference(
     ``not difference <= limit``.
 
     Args:
-        given: Results, of any types and shapes.
+        results: Results, of any types and shapes.
         expected: As many expected ones, of the same shapes.
     """
-    if [tuple(one.shape) for one in given] != [tuple(other.shape) for other in expected]:
+    if [tuple(one.shape) for one in results] != [tuple(other.shape) for other in expected]:
         return float("inf")
     differences = [
         _difference(_as_double(one), _as_double(other))
-        for one, other in zip(given, expected, strict=True)
+        for one, other in zip(results, expected, strict=True)
     ]
     return largest(differences)
 
@@ -60,7 +60,7 @@ def _difference(one: Array, other: Array) -> float:
     if one.size == 0:
         return 0.0
     with np.errstate(invalid="ignore"):  # infinite in both: NaN
-        return float(np.abs(one - other).max() / max(np.abs(other).max(), _LEAST))
+        return float(np.abs(one - other).max() / max(np.abs(other).max(), _SMALLEST))
 
 
 def _as_double(result: Tensor | Array) -> Array:

@@ -102,15 +102,15 @@ def _export_within_limit(
     steps = Steps(progress)
     prepared = prepare(source, options, steps)
     try:
-        return _exported(prepared, output, steps)
+        return _run_stages(prepared, output, steps)
     except TraceError as error:
         if prepared.graph is None:
             raise
         reason = f"the attention that was found stays as trained; replacing it failed: {error}"
-    return _exported(prepare_as_trained(source, prepared, reason, steps), output, steps)
+    return _run_stages(prepare_as_trained(source, prepared, reason, steps), output, steps)
 
 
-def _exported(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
+def _run_stages(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
     if prepared.graph is not None:
         steps("plan")  # timing of pieces, which does not belong to loading
     planned = make_plan(prepared, output, steps.within)
@@ -133,14 +133,14 @@ def _exported(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
         validated.fidelity,
         validated.speed,
         planned.proposal,
-        _suggestion(prepared, planned),
+        _suggest(prepared, planned),
         validated.notes,
         (*planned.warnings, *built.warnings, *validated.warnings),
         steps.seconds,
     )
 
 
-def _suggestion(prepared: Prepared, planned: Planned) -> str:
+def _suggest(prepared: Prepared, planned: Planned) -> str:
     if not prepared.options.suggest:
         return ""
     from .report.suggestion import suggestion

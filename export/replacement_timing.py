@@ -48,7 +48,7 @@ _LONGEST = 12.0
 _FEWEST_ROUNDS = 3
 """How often such a run is repeated."""
 
-_NEAR = 1.15
+_CLOSE = 1.15
 """A ratio is near a limit if it is less than this factor away."""
 
 _LONG = 2.0
@@ -109,7 +109,7 @@ def drop_slower(
         except ExportError:  # it cannot be traced alone: it is timed with the whole
             alone = False
             continue
-        times = _interleaved(timed, _GAIN)
+        times = _time_in_turns(timed, _GAIN)
         if reason := _reason(times, source):
             network.kept_as_is.update((path, reason) for piece in pieces for path in piece.sites)
         else:
@@ -122,7 +122,7 @@ def drop_slower(
     is_file = isinstance(network.source, FileSource)  # tracing all of a module takes longest
     if faster and (not alone or (is_file and seconds < _LONG)):
         progress(f"time {source} with its attention replaced")
-        if reason := _reason_of_all(_replaced_together(network, facts, resolved, faster), source):
+        if reason := _reason_of_all(_replace_together(network, facts, resolved, faster), source):
             network.kept_as_is.update((path, reason) for path in sorted(faster))
     return {
         path: replace(mechanism, reason=network.kept_as_is.get(path, mechanism.reason))
@@ -130,12 +130,12 @@ def drop_slower(
     }
 
 
-def _replaced_together(
+def _replace_together(
     network: GraphNetwork, facts: Facts, resolved: Mapping[str, Mechanism], paths: set[str]
 ) -> Timed:
     replaced = insert_mechanisms(network, resolved, {*network.paths} - paths).model
     attach_bodies(replaced)
-    feeds = network.feeds(_images(facts))
+    feeds = network.feeds(_make_images(facts))
     arrays = {name: copy_from_ort(value) for name, value in feeds.items()}
     return Timed(network.source.model, replaced, arrays)
 
@@ -143,7 +143,7 @@ def _replaced_together(
 def _piece(
     network: GraphNetwork, facts: Facts, resolved: Mapping[str, Mechanism], item: Replacement
 ) -> Timed:
-    values = network.values([str(value.name) for value in item.inputs], _images(facts))
+    values = network.values([str(value.name) for value in item.inputs], _make_images(facts))
     planned = plan_replacement(network, item, resolved)
     own, replaced = (
         _model(network.source.graph_model, nodes, item, values)
@@ -179,7 +179,7 @@ def _model(
     return model
 
 
-def _images(facts: Facts) -> list[Tensor]:
+def _make_images(facts: Facts) -> list[Tensor]:
     size = facts.size(SIDE, SIDE)
     random = torch.Generator().manual_seed(0)
     return [torch.rand(port.shape(size), generator=random) for port in facts.inputs]
@@ -190,23 +190,23 @@ def _reason(seconds: Sequence[Sequence[float]], source: str) -> str:
     if max(ratios) <= _GAIN:
         return ""
     return (
-        f"unchanged from {source}: nystra's node took {_said(ratios)} times as long, expected at "
-        f"most {_GAIN} ({milliseconds(min(seconds[1]))}, its own nodes "
+        f"unchanged from {source}: nystra's node took {_format_ratios(ratios)} times as long, "
+        f"expected at most {_GAIN} ({milliseconds(min(seconds[1]))}, its own nodes "
         f"{milliseconds(min(seconds[0]))})"
     )
 
 
 def _reason_of_all(timed: Timed, source: str) -> str:
-    ratios = _ratios(_interleaved(timed, 1.0))
+    ratios = _ratios(_time_in_turns(timed, 1.0))
     if max(ratios) <= 1.0:
         return ""
     return (
-        f"unchanged from {source}: with nystra's nodes the whole file took {_said(ratios)} times "
-        "as long, expected at most 1.0"
+        f"unchanged from {source}: with nystra's nodes the whole file took "
+        f"{_format_ratios(ratios)} times as long, expected at most 1.0"
     )
 
 
-def _said(ratios: Sequence[float]) -> str:
+def _format_ratios(ratios: Sequence[float]) -> str:
     return " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in sorted(ratios)))
 
 
@@ -219,7 +219,7 @@ def _ratios(seconds: Sequence[Sequence[float]]) -> tuple[float, float]:
     return median_ratio(second, first), min(second) / max(min(first), 1e-12)
 
 
-def _interleaved(timed: Timed, limit: float) -> list[list[float]]:
+def _time_in_turns(timed: Timed, limit: float) -> list[list[float]]:
     """Return the times of interleaved runs of both, in seconds; most runs near the limit."""
     with scratch_folder() as folder:
         runs: dict[str, Callable[[], object]] = {}
@@ -247,4 +247,4 @@ def _enough(times: Sequence[Sequence[float]], seconds: float, limit: float) -> b
     if rounds >= _MAX_ROUNDS or seconds > _SECONDS:
         return True
     ratios = _ratios(times)
-    return max(ratios) < limit / _NEAR or min(ratios) > limit * _NEAR
+    return max(ratios) < limit / _CLOSE or min(ratios) > limit * _CLOSE

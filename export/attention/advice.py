@@ -10,7 +10,7 @@ from ...core.text import counted, first_named
 from ...models.loading import LoadedModel
 from .as_trained.parameters import AsTrained
 from .full.parameters import Full
-from .implementation import unsupported_reason
+from .implementation import find_unsupported_reason
 from .mechanism import Mechanism
 from .plan import Plan
 from .registry import MECHANISMS, mechanism
@@ -22,9 +22,9 @@ def plan_warnings(plan: Plan, loaded: LoadedModel, resolved: Mapping[str, Mechan
     sites = find_sites(loaded.network)
     return [
         *_another_checkpoint(plan, loaded.checkpoint.sha256),
-        *_dropped_biases(sites, resolved),
+        *_describe_dropped_biases(sites, resolved),
         *_not_faster(sites, resolved),
-        *_kept(plan, sites, resolved),
+        *_describe_unchanged(plan, sites, resolved),
     ]
 
 
@@ -36,7 +36,7 @@ def _another_checkpoint(plan: Plan, sha256: str) -> list[str]:
     return [f"the plan was made for another checkpoint ({made_for}..., this one is {this}...)"]
 
 
-def _dropped_biases(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
+def _describe_dropped_biases(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
     dropping = [site for site in sites if not resolved[site.path].keeps_bias]
     biases = [site.bias_size for site in dropping if site.bias_size is not None]
     if not biases:
@@ -58,12 +58,14 @@ def _not_faster(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> lis
     return [f"{text}; exact attention takes fewer operations there"]
 
 
-def _kept(plan: Plan, sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
+def _describe_unchanged(
+    plan: Plan, sites: Iterable[Site], resolved: Mapping[str, Mechanism]
+) -> list[str]:
     groups: dict[str, list[str]] = {}
     for site in sites:
         planned = plan.at(site.path)
         chosen = resolved[site.path]
-        reason = unsupported_reason(planned, site.module) or chosen.reason
+        reason = find_unsupported_reason(planned, site.module) or chosen.reason
         if chosen != planned and reason:
             groups.setdefault(reason, []).append(site.path)
     warnings = []
@@ -92,7 +94,8 @@ def improvements(network: nn.Module, resolved: Mapping[str, Mechanism], worst: s
     served = [
         f"`mechanism` {other.name}"
         for other in others
-        if not isinstance(other, (Full, AsTrained)) and not unsupported_reason(other, site.module)
+        if not isinstance(other, (Full, AsTrained))
+        and not find_unsupported_reason(other, site.module)
     ]
     tries = [f"full attention there (`keep_full` {worst})"]
     return ", ".join([*tries, *filter(None, [planned.advice]), *served])

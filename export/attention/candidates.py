@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..attention.implementation import as_trained, geometry_for, unsupported_reason
+from ..attention.implementation import as_trained, find_unsupported_reason, geometry_for
 from ..attention.mechanism import Mechanism
 from ..attention.registry import MECHANISMS, mechanism, mechanism_class
 from ..attention.site import Site
@@ -19,6 +19,6 @@ def candidates(site: Site, *, coarse: bool = False) -> list[Mechanism]:
     served = [
         row.at(geometry_for(row, site.module))
         for row in rows
-        if not unsupported_reason(row, site.module)
+        if not find_unsupported_reason(row, site.module)
     ]
     return [as_trained(site.module), *dict.fromkeys(served)]

@@ -64,12 +64,12 @@ def count_operations(network: nn.Module, facts: Facts) -> tuple[int, dict[str, i
     counted, 2 for each multiply-add: by PyTorch on tensors without values, or from the shapes of a
     graph.
     """
-    return without_values(lambda: _counted(network, facts))
+    return without_values(lambda: _count_by_site(network, facts))
 
 
 def count_all_operations(network: nn.Module, facts: Facts) -> int:
     """Return the first number of `count_operations`; a network that is a graph is not run."""
-    return _of_graphs(network, _images(facts)) or count_operations(network, facts)[0]
+    return _count_in_graphs(network, _images(facts)) or count_operations(network, facts)[0]
 
 
 def without_values(run: Callable[[], _Result]) -> _Result:
@@ -84,7 +84,7 @@ def without_values(run: Callable[[], _Result]) -> _Result:
         return run()
 
 
-def _counted(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
+def _count_by_site(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
     copied = swap(network, neutral(network))
     images = _images(facts)
     counter = FlopCounterMode(display=False)
@@ -95,8 +95,8 @@ def _counted(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
         site.module.implementation = meters[site.path] = meter
     with counter, torch.no_grad():
         copied(*images)
-    spent = {path: meter.flops for path, meter in meters.items()}
-    return _of_graphs(copied, images) or counter.get_total_flops(), spent
+    by_site = {path: meter.flops for path, meter in meters.items()}
+    return _count_in_graphs(copied, images) or counter.get_total_flops(), by_site
 
 
 def _images(facts: Facts) -> list[Tensor]:
@@ -104,7 +104,7 @@ def _images(facts: Facts) -> list[Tensor]:
     return [torch.from_numpy(array) for array in arrays.values()]
 
 
-def _of_graphs(network: nn.Module, images: Sequence[Tensor]) -> int:
+def _count_in_graphs(network: nn.Module, images: Sequence[Tensor]) -> int:
     graphs = [module for module in network.modules() if isinstance(module, _Graph)]
     return sum(graph.operations(images) for graph in graphs)
 
@@ -123,31 +123,37 @@ def count_graph_operations(nodes: Iterable[ir.Node], shapes: Shapes) -> int:
 
 
 def _products(node: ir.Node, shapes: Shapes) -> int:
-    taken = [() if value is None else shapes.get(str(value.name), ()) for value in node.inputs]
-    made = math.prod(shapes.get(str(node.outputs[0].name), (0,)))
+    shapes_read = [
+        () if value is None else shapes.get(str(value.name), ()) for value in node.inputs
+    ]
+    elements = math.prod(shapes.get(str(node.outputs[0].name), (0,)))
     kind = node.op_type
-    if kind in _PRODUCTS and taken[0]:
+    if kind in _PRODUCTS and shapes_read[0]:
         across = node.attributes.get("transA")
-        return made * taken[0][-2 if across is not None and across.as_int() else -1]
+        return elements * shapes_read[0][-2 if across is not None and across.as_int() else -1]
     if kind in _CONVOLUTIONS or kind == "ConvTranspose":
-        weight = taken[3] if kind == "QLinearConv" else taken[1]
+        weight = shapes_read[3] if kind == "QLinearConv" else shapes_read[1]
         if len(weight) < 3:
             return 0
-        pixels = made
+        pixels = elements
         if kind == "ConvTranspose":
-            pixels = math.prod(taken[0])
+            pixels = math.prod(shapes_read[0])
         return pixels * math.prod(weight[1:])
-    if kind == "Einsum" and len(taken) > 1:
-        return made * _contracted(node.attributes["equation"].as_string(), taken)
-    if kind in ("Attention", "MultiHeadAttention") and len(taken) > 2 and len(taken[1]) > 2:
-        return 2 * math.prod(taken[0]) * taken[1][-2]
+    if kind == "Einsum" and len(shapes_read) > 1:
+        return elements * _count_contracted(node.attributes["equation"].as_string(), shapes_read)
+    if (
+        kind in ("Attention", "MultiHeadAttention")
+        and len(shapes_read) > 2
+        and len(shapes_read[1]) > 2
+    ):
+        return 2 * math.prod(shapes_read[0]) * shapes_read[1][-2]
     return 0
 
 
-def _contracted(equation: str, taken: Sequence[tuple[int, ...]]) -> int:
-    left, _, right = equation.replace(" ", "").partition("->")
+def _count_contracted(equation: str, shapes: Sequence[tuple[int, ...]]) -> int:
+    inputs, _, right = equation.replace(" ", "").partition("->")
     sides: dict[str, int] = {}
-    for labels, shape in zip(left.split(","), taken, strict=True):
+    for labels, shape in zip(inputs.split(","), shapes, strict=True):
         before, _, after = labels.partition("...")
         sides |= zip(before, shape, strict=False)
         sides |= zip(reversed(after), reversed(shape), strict=False)

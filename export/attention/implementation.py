@@ -66,7 +66,7 @@ def implement(mechanism: Mechanism, site: AnySite, form: Form) -> Implementation
     """
     if isinstance(mechanism, AsTrained):
         return site.implementation
-    if reason := unsupported_reason(mechanism, site):
+    if reason := find_unsupported_reason(mechanism, site):
         raise NystraError(reason)
     name = _class_name(mechanism, site)
     more = {"site": site} if mechanism.trained or mechanism.takes_site else {}
@@ -87,14 +87,14 @@ def in_form(plain: Plain, form: Form) -> Plain:
     return chosen
 
 
-def unsupported_reason(mechanism: Mechanism, site: AnySite) -> str:
+def find_unsupported_reason(mechanism: Mechanism, site: AnySite) -> str:
     """Return why a mechanism cannot be computed at a site, or ""."""
     if isinstance(mechanism, AsTrained):
         return ""
     name = _class_name(mechanism, site)
     if not hasattr(_sites_module(mechanism), name):
         return f"{mechanism.name} does not support attention between {name.lower()}"
-    if missing := untrained(mechanism, site):
+    if missing := find_untrained(mechanism, site):
         return (
             f"{mechanism.name} needs trained tensors that the checkpoint does not have: "
             f"{', '.join(missing)}"
@@ -124,7 +124,7 @@ def geometry_for(mechanism: Mechanism, site: AnySite) -> Geometry:
     return geometry
 
 
-def untrained(mechanism: Mechanism, site: AnySite) -> list[str]:
+def find_untrained(mechanism: Mechanism, site: AnySite) -> list[str]:
     """Return the names of the trained tensors of a mechanism that a site does not hold."""
     return [name for name in mechanism.trained if getattr(site, name, None) is None]
 
@@ -144,8 +144,8 @@ def _class_name(mechanism: Mechanism, site: AnySite) -> str:
     name = next(name for kind, name in _CLASSES.items() if isinstance(site, kind))
     if isinstance(site, WindowSite) and site.geometry.overlapping:
         name = _OVERLAPS
-    known = hasattr(_sites_module(mechanism), name)
-    if name in (_OVERLAPS, "Maps") and not known:
+    exists = hasattr(_sites_module(mechanism), name)
+    if name in (_OVERLAPS, "Maps") and not exists:
         return "Tokens"
     return name
 

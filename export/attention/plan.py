@@ -37,23 +37,24 @@ class Plan:
     source_sha256: str = ""
 
     def __post_init__(self) -> None:
-        for held in (self.default, *self.sites.values()):
-            if not isinstance(held, Mechanism):
+        for mechanism in (self.default, *self.sites.values()):
+            if not isinstance(mechanism, Mechanism):
                 raise NystraError(
-                    f"a plan has {held!r:.60} for sites, expected a mechanism: `mechanism(NAME)`"
+                    f"a plan has {mechanism!r:.60} for sites, expected a mechanism: "
+                    "`mechanism(NAME)`"
                 )
 
     def at(self, path: str) -> Mechanism:
         """Return the mechanism of one site."""
         return self.sites.get(path, self.default)
 
-    def refuse_unknown_sites(self, known: Sequence[str]) -> None:
+    def refuse_unknown_sites(self, paths: Sequence[str]) -> None:
         """Raise NystraError if the plan lists a site that is not among the known ones."""
-        unknown = [path for path in self.sites if path not in known]
+        unknown = [path for path in self.sites if path not in paths]
         if unknown:
             raise NystraError(
                 f"the plan names {len(unknown)} sites that the network does not have, first "
-                f"{unknown[0]!r}; its sites are {', '.join(list(known)[:3])}, ... "
+                f"{unknown[0]!r}; its sites are {', '.join(list(paths)[:3])}, ... "
                 "('nystra inspect CHECKPOINT' lists them)"
             )
 

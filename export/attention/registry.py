@@ -36,8 +36,8 @@ def mechanism_class(name: str) -> type[Mechanism]:
             f"mechanism {name!r:.40} is unknown; known are {', '.join(mechanism_names())}"
         )
     folder, kind = PRESETS.get(name) or (name, MECHANISMS[name])
-    found: type[Mechanism] = getattr(import_module(f".{folder}.parameters", __package__), kind)
-    return found
+    mechanism: type[Mechanism] = getattr(import_module(f".{folder}.parameters", __package__), kind)
+    return mechanism
 
 
 def mechanism_names() -> tuple[str, ...]:
@@ -57,18 +57,18 @@ def mechanism(name: str, **parameters: Any) -> Mechanism:
     return kind(**parameters)
 
 
-def refuse_foreign(key: str, shown: str, kind: type[Mechanism]) -> None:
+def refuse_foreign(key: str, text: str, kind: type[Mechanism]) -> None:
     """Raise NystraError where a mechanism has no such parameter.
 
     Args:
         key: Name of the parameter.
-        shown: The user's name for it.
+        text: The user's name for it.
         kind: The mechanism.
     """
     if key in kind.declared():
         return
     users = [name for name in mechanism_names() if key in mechanism_class(name).declared()]
     if users:
-        raise NystraError(f"{shown} does not apply to {kind.name}: it is for {' or '.join(users)}")
-    known = ", ".join(kind.declared()) or "no parameters"
-    raise NystraError(f"unknown key {shown!r:.40}; {kind.name} has {known}")
+        raise NystraError(f"{text} does not apply to {kind.name}: it is for {' or '.join(users)}")
+    declared = ", ".join(kind.declared()) or "no parameters"
+    raise NystraError(f"unknown key {text!r:.40}; {kind.name} has {declared}")

@@ -18,11 +18,11 @@ from .implementation import (
     AnySite,
     Form,
     as_trained,
+    find_unsupported_reason,
+    find_untrained,
     geometry_for,
     implement,
     slower_than_exact_reason,
-    unsupported_reason,
-    untrained,
 )
 from .mechanism import Mechanism
 from .plan import Plan
@@ -106,7 +106,7 @@ def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dic
         )
     plan.refuse_unknown_sites([site.path for site in sites])
     return {
-        site.path: _resolved(plan.at(site.path), site.module, named=site.path in plan.sites)
+        site.path: _resolve_site(plan.at(site.path), site.module, named=site.path in plan.sites)
         for site in sites
     }
 
@@ -115,7 +115,7 @@ def refuse_untrained(plan: Plan, network: nn.Module) -> None:
     """Raise NystraError if a plan needs trained tensors that a site does not have."""
     for site in find_sites(network):
         planned = plan.at(site.path)
-        if missing := untrained(planned, site.module):
+        if missing := find_untrained(planned, site.module):
             raise NystraError(
                 f"{planned.name} needs tensors that were trained with the network "
                 f"({', '.join(missing)}), and {site.path} has none: use a checkpoint that was "
@@ -124,10 +124,10 @@ def refuse_untrained(plan: Plan, network: nn.Module) -> None:
             )
 
 
-def _resolved(planned: Mechanism, site: AnySite, *, named: bool) -> Mechanism:
+def _resolve_site(planned: Mechanism, site: AnySite, *, named: bool) -> Mechanism:
     if isinstance(planned, AsTrained):
         return as_trained(site)
-    reason = unsupported_reason(planned, site) or (
+    reason = find_unsupported_reason(planned, site) or (
         "" if named else slower_than_exact_reason(planned, site)
     )
     if not reason:

@@ -34,7 +34,7 @@ def output_path(
     resolved: Mapping[str, Mechanism],
     opset: int,
     precision: str = "fp32",
-    marks: Sequence[str] = (),
+    suffixes: Sequence[str] = (),
 ) -> Path:
     """Return the path of the model file.
 
@@ -45,7 +45,7 @@ def output_path(
         resolved: Mechanism of every site.
         opset: Opset of the file.
         precision: As ``nystra.precision`` says it.
-        marks: Marks of other differences.
+        suffixes: Marks of other differences.
 
     Raises:
         NystraError: The folder does not exist, or the file ends in something else.
@@ -55,7 +55,7 @@ def output_path(
         first = facts.inputs[0]
         dims = "dynamic" if first.free_axes() else "x".join(map(str, first.shape({})))
         parts = [stem, f"{facts.scale}x", dims, precision, f"op{opset}", attention_label(resolved)]
-        return output / f"{'_'.join([*parts, *marks])}.onnx"
+        return output / f"{'_'.join([*parts, *suffixes])}.onnx"
     if output.suffix != ".onnx":
         raise NystraError(f"the output {output} is neither an existing folder nor a .onnx file")
     if not output.parent.is_dir():

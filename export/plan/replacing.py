@@ -71,11 +71,11 @@ def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
     changes = []
     if manifest.source.get("sha256") != plan.source_sha256:
         changes.append(f"from another checkpoint ({manifest.source.get('name')})")
-    wanted = plan.as_dict()
+    requested = plan.as_dict()
     former = manifest.plan
-    if former.get("window") != wanted.get("window"):
-        changes.append(f"at window {former.get('window')}, now {wanted.get('window')}")
-    elif _without_reasons(former.get("sites")) != _without_reasons(wanted["sites"]):
+    if former.get("window") != requested.get("window"):
+        changes.append(f"at window {former.get('window')}, now {requested.get('window')}")
+    elif _without_reasons(former.get("sites")) != _without_reasons(requested["sites"]):
         changes.append("with another plan")
     changes += [
         f"with {key} {manifest.form[key]}, now {value}"

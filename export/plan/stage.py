@@ -66,12 +66,12 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     """
     loaded = prepared.loaded
     options = prepared.options
-    proposal = _proposed(prepared, output, progress)
+    proposal = _propose_plan(prepared, output, progress)
     plan = proposal.plan
     refuse_untrained(plan, loaded.network)
     resolved = resolve(plan, loaded.network, loaded.unserved)
     target = _target(prepared, output, resolved)
-    left: Mapping[str, str] = {}
+    unchanged: Mapping[str, str] = {}
     if is_onnx(loaded.checkpoint.path):
         refuse_own_source(target, loaded.checkpoint.path)
     graph = prepared.graph
@@ -79,10 +79,10 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
         from ..replacement_timing import drop_slower
 
         resolved = drop_slower(graph, prepared.traced.facts, resolved, progress)
-        left = graph.kept_as_is
+        unchanged = graph.kept_as_is
     written = replace(
         plan,
-        default=_written_default(plan.default, resolved),
+        default=_choose_default(plan.default, resolved),
         sites=resolved,
         window=loaded.facts.window,
         source_sha256=loaded.checkpoint.sha256,
@@ -91,14 +91,14 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
         *loaded.warnings,
         *proposal.warnings,
         *plan_warnings(plan, loaded, resolved),
-        *_reasons_for_own(left),
+        *_reasons_for_own(unchanged),
     )
     if not options.overwrite:
         refuse_to_replace(target, written, export_form(options))
-    return Planned(written, neutral(loaded.network), target, dict(left), warnings, proposal)
+    return Planned(written, neutral(loaded.network), target, dict(unchanged), warnings, proposal)
 
 
-def _written_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:
+def _choose_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:
     if isinstance(default, AsTrained) and not any(
         isinstance(site, AsTrained) for site in resolved.values()
     ):
@@ -106,15 +106,15 @@ def _written_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> M
     return default
 
 
-def _proposed(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Proposal:
-    wanted = prepared.options.plan
-    if isinstance(wanted, Plan):
-        return Proposal(wanted.for_architecture(prepared.loaded.facts.architecture))
+def _propose_plan(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Proposal:
+    requested = prepared.options.plan
+    if isinstance(requested, Plan):
+        return Proposal(requested.for_architecture(prepared.loaded.facts.architecture))
     from ..auto.search import find_plan  # not needed for a plan of the user
 
     # A bad output is refused before the search, which takes minutes.
     folder = _target(prepared, output, neutral(prepared.loaded.network)).parent
-    return find_plan(prepared, wanted, folder, progress)
+    return find_plan(prepared, requested, folder, progress)
 
 
 def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism]) -> Path:
@@ -126,24 +126,24 @@ def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism])
         resolved,
         prepared.opset,
         prepared.transform.label,
-        _marks(prepared),
+        _list_suffixes(prepared),
     )
     check_writable_folder(target.parent)
     return target
 
 
-def _marks(prepared: Prepared) -> list[str]:
+def _list_suffixes(prepared: Prepared) -> list[str]:
     loaded = prepared.loaded
-    marks = ["prepares"] if prepared.options.with_preprocessing else []
+    suffixes = ["prepares"] if prepared.options.with_preprocessing else []
     if loaded.retargeted and loaded.facts.window is not None:
         sides = dict.fromkeys(loaded.facts.window)  # once where all are the same
-        marks.append("w" + "x".join(str(side) for side in sides))
+        suffixes.append("w" + "x".join(str(side) for side in sides))
     form = {"attached": "", "none": "bare", "inline": "inline"}[prepared.options.functions]
     if prepared.target is not None and prepared.target.finish is not None:
         form = prepared.target.name
     if form:
-        return [*marks, form]
-    return marks
+        return [*suffixes, form]
+    return suffixes
 
 
 def _reasons_for_own(unchanged: Mapping[str, str]) -> list[str]:

@@ -93,9 +93,9 @@ def _agreement(validation: FileValidation) -> str:
         f"max difference {nearest['max_abs']:.1e} at {counted(len(shapes), 'size')} "
         f"(allowed {nearest['tolerance']:.1e}: {_reason(validation, nearest)})"
     )
-    turned = [size for size in sizes if size["max_abs"] > size["tolerance"]]
-    if turned:
-        worst = max(turned, key=lambda size: size["mean_abs"])
+    failed = [size for size in sizes if size["max_abs"] > size["tolerance"]]
+    if failed:
+        worst = max(failed, key=lambda size: size["mean_abs"])
         text += (
             f", more at single pixels: mean difference {worst['mean_abs']:.1e} "
             f"(allowed {worst['mean_tolerance']:.1e})"

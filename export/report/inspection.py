@@ -94,7 +94,7 @@ def inspect_network(
     measured = measure_sites(network, resolved, samples, progress)
     costs = {cost.path: cost for cost in measured}
     progress("count operations")
-    total, spent = count_operations(network, facts)
+    total, by_site = count_operations(network, facts)
     reports = []
     for site in find_sites(network):
         cost = costs.get(site.path)
@@ -102,7 +102,7 @@ def inspect_network(
             SiteReport(
                 site.path,
                 site.tokens,
-                spent[site.path] / total,
+                by_site[site.path] / total,
                 site.bias_size,
                 resolved[site.path],
                 None if cost is None else cost.error,
@@ -110,4 +110,4 @@ def inspect_network(
             )
         )
     shape = facts.inputs[0].shape(facts.test_size())
-    return Inspection(reports, shape, total, sum(spent.values()))
+    return Inspection(reports, shape, total, sum(by_site.values()))

@@ -11,7 +11,7 @@ from ...core.arrays import Array
 from ...runtime.images.images import image_format
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.restorer import Restorer, restorer_for
-from .scenes import scene_side, shipped_scenes, user_scenes
+from .scenes import find_shipped_scenes, scene_side, user_scenes
 from .sheet import SheetRow, draw_sheet, run_scenes
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def model_rows(
     side = scene_side(restorer, small=unbounded or session.facts.quadratic_bytes > 0)
     side = min(side, max_side // restorer.scale)
     if images is None:
-        scenes = shipped_scenes(restorer, side)
+        scenes = find_shipped_scenes(restorer, side)
     else:
         scenes = user_scenes(images.images, images.truth, images.auxiliary, restorer, side)
     return run_scenes(scenes, restorer, exact)

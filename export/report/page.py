@@ -118,8 +118,8 @@ class Page:
 
 def image_uri(pixels: Pixels) -> str:
     """Return an image (H, W, 1 or 3) as PNG; values are clipped to 0..1."""
-    shown = np.clip(pixels, 0.0, 1.0).astype(np.float32)
-    png = encode_image(ImageData(shown), "PNG")
+    clipped = np.clip(pixels, 0.0, 1.0).astype(np.float32)
+    png = encode_image(ImageData(clipped), "PNG")
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
@@ -266,8 +266,8 @@ def _add_row(page: Page, row: SheetRow, scale: int, factor: float) -> None:
     place = (slice(top, top + _ZOOMED), slice(left, left + _ZOOMED))
     part = _ZOOMED // scale
     source = row.shown[top // scale :, left // scale :][:part, :part]
-    near = [("input", source), *((text.split(",")[0], cell[place]) for text, cell in cells)]
-    page.images([(text, image_uri(cell)) for text, cell in near], _ZOOMED_WIDTH)
+    crops = [("input", source), *((text.split(",")[0], cell[place]) for text, cell in cells)]
+    page.images([(text, image_uri(cell)) for text, cell in crops], _ZOOMED_WIDTH)
 
 
 def _most_changed(difference: Array, scale: int) -> tuple[int, int]:

@@ -55,7 +55,7 @@ def scene_side(restorer: Restorer, *, small: bool) -> int:
     return min(_QUADRATIC_SIDE if small else _INPUT_SIDE, _OUTPUT_SIDE // restorer.scale)
 
 
-def shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
+def find_shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
     """Yield the shipped photographs: holes in the middle, the mirrored image as reference.
 
     A photograph is the ground truth if the model keeps the size: of the hole or of the colors.
@@ -64,8 +64,8 @@ def shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
         pixels = read_image(path).pixels
         pixels = pixels[_middle(pixels.shape, side)]
         auxiliary = {port.name: stand_in(port, pixels) for port in restorer.auxiliary}
-        known = any(port.has_sides for port in restorer.auxiliary) and restorer.scale == 1
-        yield Scene(name, pixels, pixels if known else None, auxiliary, restorer.auxiliary)
+        fits = any(port.has_sides for port in restorer.auxiliary) and restorer.scale == 1
+        yield Scene(name, pixels, pixels if fits else None, auxiliary, restorer.auxiliary)
 
 
 def user_scenes(
@@ -98,7 +98,7 @@ def _middle(size: tuple[int, ...], side: int, mask: Any = None) -> tuple[slice, 
         center = [float(places.mean()) for places in np.nonzero(mask)[:2]]
     extents = []
     for length, middle in zip(size, center, strict=False):
-        shown = min(side, length)
-        start = int(np.clip(middle - shown / 2, 0, length - shown))
-        extents.append(slice(start, start + shown))
+        length_shown = min(side, length)
+        start = int(np.clip(middle - length_shown / 2, 0, length - length_shown))
+        extents.append(slice(start, start + length_shown))
     return extents[0], extents[1]

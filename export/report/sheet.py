@@ -99,7 +99,7 @@ def run_scenes(
         exported = _color(restorer(scene.pixels, auxiliary=others)[0])
         full = None if exact is None else _color(exact(scene.pixels, auxiliary=others)[0])
         truth = None if scene.truth is None else _color(scene.truth)
-        shown = _shown(scene, restorer)
+        shown = _prepare_shown(scene, restorer)
         rows.append(SheetRow(scene, shown, exported, full, truth, _plain(shown, exported)))
     return rows
 
@@ -141,7 +141,7 @@ def _plain(image: Pixels, exported: Pixels) -> Pixels:
     return np.stack([resize_plane(plane, size) for plane in planes], axis=2)
 
 
-def _shown(scene: Scene, restorer: Restorer) -> Pixels:
+def _prepare_shown(scene: Scene, restorer: Restorer) -> Pixels:
     pixels = scene.pixels
     if (restorer.input_channels, restorer.output_channels, pixels.shape[2]) == (1, 3, 3):
         pixels = luma_of(pixels)[:, :, None]

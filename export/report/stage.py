@@ -119,12 +119,12 @@ def _write_failure(
     target = planned.target
     manifest.validation["failures"] = list(validated.failures)
     report = target.with_name(f"{target.stem}.failed.json")
-    kept = target.with_name(f"{target.stem}.failed.onnx")
+    failed = target.with_name(f"{target.stem}.failed.onnx")
     where = f"the figures are in {report}"
     contents = {}
     if prepared.options.keep:
-        contents[kept] = serialize(built.model)
-        where += f", the file in {kept}"
+        contents[failed] = serialize(built.model)
+        where += f", the file in {failed}"
     _write_set(report, contents, manifest, report)
     if target.exists():
         where += f"; {target}, of an earlier export, is unchanged"

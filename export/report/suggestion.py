@@ -14,7 +14,7 @@ from ...runtime.metrics.measures import measure_for
 from ...runtime.timing.turns import least_seconds
 from ..attention.cluster.parameters import Cluster
 from ..attention.full.parameters import Full
-from ..attention.implementation import unsupported_reason
+from ..attention.implementation import find_unsupported_reason
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, swap
 from ..auto_options import DEFAULT_BUDGET
@@ -56,7 +56,7 @@ def suggestion(
         and min(site.module.geometry.window) >= MIN_WINDOW
         and not site.module.geometry.overlapping
         and isinstance(resolved[site.path], Full)
-        and not unsupported_reason(Cluster(), site.module)
+        and not find_unsupported_reason(Cluster(), site.module)
     }
     if not sites or not native.available():
         return ""
@@ -71,8 +71,8 @@ def suggestion(
     measure = measure_for(output)
     exact = trained(*arrays)
     runs = {mechanism: everywhere(mechanism) for mechanism in (Cluster(), *UNIFORM)}
-    kept = {mechanism: measure.value(run(), exact) for mechanism, run in runs.items()}
-    keeping = [mechanism for mechanism in UNIFORM if kept[mechanism] >= DEFAULT_BUDGET]
+    figures = {mechanism: measure.value(run(), exact) for mechanism, run in runs.items()}
+    keeping = [mechanism for mechanism in UNIFORM if figures[mechanism] >= DEFAULT_BUDGET]
     named = dict.fromkeys((Cluster(), *keeping[:1]))
     timed = {"trained": lambda: trained(*arrays)} | {str(each): runs[each] for each in named}
     seconds = least_seconds(timed, rounds=_ROUNDS)
@@ -81,7 +81,7 @@ def suggestion(
         return ""
     text = (
         f"`mechanism` cluster: {ratios[Cluster()]:.1f} times as fast, "
-        f"{measure.text(kept[Cluster()])} against full attention"
+        f"{measure.text(figures[Cluster()])} against full attention"
     )
     if measure.headline == "psnr":
         text += f"; `mechanism` auto, {DEFAULT_BUDGET:g} dB: "

@@ -32,7 +32,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from nystra.core.errors import NystraError
 from nystra.export.attention.psal.parameters import Psal
-from nystra.export.attention.psal.patches import planned_geometry
+from nystra.export.attention.psal.patches import plan_geometry
 from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.geometry import PatchGeometry
 from nystra.models.layers.patches import exact_patches, usable_keys
@@ -118,7 +118,7 @@ def _by_psal(
 
     Borders repeat the edge here.
     """
-    geometry = planned_geometry(geometry, Psal(patch_size=_PATCH, full_size=True))
+    geometry = plan_geometry(geometry, Psal(patch_size=_PATCH, full_size=True))
     options = LayerOptions(patch_size=_PATCH, metric="cosine", temperature=1 / geometry.scale)
     with torch.autocast("cpu", enabled=False):
         q, k, v = q.float(), k.float(), v.float()

@@ -16,7 +16,7 @@ from nystra.cli.main import export_main, main
 from nystra.core.ports.port import Port
 from nystra.export.load.images import photographs
 from nystra.export.report.page import _most_changed
-from nystra.export.report.scenes import scene_side, shipped_scenes, user_scenes
+from nystra.export.report.scenes import find_shipped_scenes, scene_side, user_scenes
 from nystra.models.pretrained import checkpoint_path
 from nystra.runtime import ImageData, Session, read_image, write_image
 from nystra.runtime.tasks.restoration.restorer import Restorer
@@ -114,7 +114,7 @@ def test_an_export_draws_full_attention_beside_what_it_wrote(
 
 def test_holes_are_in_the_middle_of_what_is_shown(tmp_path: Path) -> None:
     restorer = Restorer(lambda image, hole: image, auxiliary=(Port("hole", "mask"),))
-    (scene, *_) = shipped_scenes(restorer, 64)
+    (scene, *_) = find_shipped_scenes(restorer, 64)
     assert scene.pixels.shape == (64, 64, 3)
     assert scene.truth is scene.pixels
     assert 0 < scene.auxiliary["hole"].mean() < 0.2

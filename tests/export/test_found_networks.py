@@ -138,7 +138,7 @@ def operators(model: Path) -> set[str]:
 
 @pytest.mark.full
 def test_exact_sites_stay_where_they_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: [[2.0], [1.0]])
     network = Restorer(toys.lively(toys.SharedWeights()))
     result = export_module(network, tmp_path / "m.onnx", EXACT)
     assert operators(result.model) == {"NystraWindowSoftmax"}
@@ -166,7 +166,7 @@ def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
     if refused:
         monkeypatch.setattr(replacement_timing, "_piece", refusing)
     timed = iter(times)
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: next(timed))
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: next(timed))
     network = Restorer(toys.lively(toys.SharedWeights()))
     seen: list[str] = []
     result = export_module(network, tmp_path / "m.onnx", EXACT, seen.append)
@@ -196,7 +196,7 @@ def test_pieces_compute_the_same(toy: str, monkeypatch: pytest.MonkeyPatch, tmp_
             results.append(value)
         return [[2.0], [1.0]]
 
-    monkeypatch.setattr(replacement_timing, "_interleaved", computed)
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", computed)
     network = Restorer(toys.lively(getattr(toys, toy)()))
     export_module(network, tmp_path / "m.onnx", EXACT)
     piece, own_piece = results  # the whole is not: a trace of it takes longer than all else

@@ -98,11 +98,11 @@ def test_what_is_timed(freed: FreedMemory, tmp_path: Path, monkeypatch: pytest.M
         timed.append(models)
         return [[0.2], [0.1]]  # less than two seconds, or the whole is not timed
 
-    monkeypatch.setattr(replacement_timing, "_interleaved", noted)
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", noted)
     resolved = {site: Full() for site in network.paths}
     replacement_timing.drop_slower(network, loaded.facts, resolved, lambda _: None)
     piece, whole = timed
-    image = replacement_timing._images(loaded.facts)[0].numpy()
+    image = replacement_timing._make_images(loaded.facts)[0].numpy()
     np.testing.assert_array_equal(whole.feeds["x"], image)
     (item,) = network.replacements
     names = [str(value.name) for value in item.inputs if str(value.name) in piece.feeds]
@@ -126,7 +126,7 @@ def test_an_export_of_one_size(
     freed: FreedMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its attention stays, as where it is not faster: then the file's own nodes are fixed."""
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[1.0], [2.0]])
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: [[1.0], [2.0]])
     path = window_attention(tmp_path / "theirs.onnx", change=same_shape)
     options = ExportOptions(plan=Plan(mechanism("full")), speed=False, static=(1, 3, 16, 20))
     result = export_model(path, tmp_path / "ours.onnx", options)

@@ -205,7 +205,7 @@ class RowsHidden(toys.Toy):
 def test_a_file_gives_zeros_where_all_keys_are_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: [[2.0], [1.0]])
     monkeypatch.setattr(sites, "FEWEST_SCORES", 0)
     torch.manual_seed(0)
     network = toys.lively(RowsHidden()).eval()

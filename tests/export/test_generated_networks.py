@@ -23,7 +23,7 @@ _ATTENTION = ("windows", "replaced scores")
 @pytest.fixture(autouse=True)
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every replacement be measured as fast: networks as small as these would stay as given."""
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: [[2.0], [1.0]])
 
 
 def differences(seed: int, folder: Path) -> dict[tuple[int, ...], float] | str:

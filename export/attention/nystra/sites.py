@@ -35,8 +35,8 @@ class Windows:
         Always in plain PyTorch: no operator returns both.
         """
         flat = to_2d(qkv, geometry)
-        out, kept = window_nystrom_terms(flat, **self.mechanism.attributes(geometry))
-        return to_3d(out, qkv, geometry), float((kept < 1).double().mean())
+        out, share = window_nystrom_terms(flat, **self.mechanism.attributes(geometry))
+        return to_3d(out, qkv, geometry), float((share < 1).double().mean())
 
 
 @dataclass(frozen=True)

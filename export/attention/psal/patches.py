@@ -33,7 +33,7 @@ def attend_patches(
     form: Form,
 ) -> Tensor:
     """Return PSAL between patches; shapes as in ``models.sites.PatchSite``."""
-    geometry = planned_geometry(geometry, mechanism)
+    geometry = plan_geometry(geometry, mechanism)
     query, key = (shrink_nearest(tensor, geometry.shrink) for tensor in (query, key))
     usable = None if key_mask is None else usable_keys(key_mask, geometry)
     options = PsalOptions(
@@ -56,7 +56,7 @@ def attend_patches(
     return join_blocks(pasted, geometry)
 
 
-def planned_geometry(geometry: PatchGeometry, mechanism: Psal) -> PatchGeometry:
+def plan_geometry(geometry: PatchGeometry, mechanism: Psal) -> PatchGeometry:
     """Return the patch geometry of a site: its own, or that of the plan."""
     patch = mechanism.patch_size or geometry.patch
     if mechanism.full_size and geometry.shrink == geometry.value_stride:
@@ -98,20 +98,20 @@ def _matches(
         radius = geometry.patch // 2
     channels, (height, width) = query.shape[1], (query.shape[2], query.shape[3])
     rim = (radius,) * 4
-    known = usable
+    usable_keys = usable
     if radius:
         query = F.pad(query, rim)
         key = F.pad(key, rim)
         inside = torch.ones_like(key[:1, :1, radius:-radius, radius:-radius])
-        known = F.pad(inside if usable is None else usable, rim)
+        usable_keys = F.pad(inside if usable is None else usable, rim)
     if geometry.key_norm == "ridge" and options.metric == "cosine":
         ridge = (channels * geometry.key_epsilon) ** 0.5
         query = torch.cat((query, torch.zeros_like(query[:, :1])), 1)
         key = torch.cat((key, torch.full_like(key[:, :1], ridge)), 1)
     if not radius:
-        return matches(query, key, options, known, search=search)
+        return matches(query, key, options, usable_keys, search=search)
     searching = F.pad(query.new_ones(1, 1, height, width), rim)
-    index, score = matches(query, key, options, known, searching, search=search)
+    index, score = matches(query, key, options, usable_keys, searching, search=search)
     index, score = (
         tensor[:, :, radius : radius + height, radius : radius + width] for tensor in (index, score)
     )

@@ -15,7 +15,7 @@ from ....plugins.operators.windows_torch import merge, partition, token_regions
 from ..implementation import Form, in_form
 from .parameters import Psal
 
-_APART = 100.0
+_SEPARATION = 100.0
 """Logits subtracted for tokens of another region, as in the published networks."""
 
 
@@ -46,7 +46,7 @@ def attend_tokens(
         every = bias.expand(batch, heads, count, k.shape[2]).flatten(0, 1)
         used = index.clamp(min=0).long().transpose(1, 2)
         logits = logits + every.gather(2, used).transpose(1, 2)
-    out: Tensor = _weighted(index, logits, v.flatten(0, 1), mechanism)
+    out: Tensor = _weigh(index, logits, v.flatten(0, 1), mechanism)
     return out.view(batch, heads, count, -1)
 
 
@@ -68,7 +68,9 @@ def attend_windows(
     if mask:
         regions = token_regions((height, width), geometry, qkv.device)
         kinds = torch.arange(4, device=qkv.device)
-        ahead = (regions.unsqueeze(-1) == kinds).to(qkv.dtype) * (_APART / geometry.scale) ** 0.5
+        ahead = (regions.unsqueeze(-1) == kinds).to(qkv.dtype) * (
+            _SEPARATION / geometry.scale
+        ) ** 0.5
         ahead = ahead.unsqueeze(1).expand(*q.shape[:-1], 4)
         q = torch.cat((q, ahead), -1)
         k = torch.cat((k, ahead), -1)
@@ -78,7 +80,7 @@ def attend_windows(
     logits = score * geometry.scale
     if bias_table is not None:
         logits = logits + _position_bias(index, bias_table.to(qkv.dtype), geometry)
-    out = _weighted(index, logits, v.flatten(0, 2), mechanism)
+    out = _weigh(index, logits, v.flatten(0, 2), mechanism)
     return merge(out.view(*v.shape), (height, width), geometry).view(batch, height, width, -1)
 
 
@@ -133,7 +135,7 @@ def _position_bias(index: Tensor, table: Tensor, geometry: WindowGeometry) -> Te
     return table.t().reshape(-1)[place].flatten(0, 1)
 
 
-def _weighted(index: Tensor, logits: Tensor, v: Tensor, mechanism: Psal) -> Tensor:
+def _weigh(index: Tensor, logits: Tensor, v: Tensor, mechanism: Psal) -> Tensor:
     """Return the weighted values (B, N, e) of the found tokens; v is (B, Nk, e)."""
     index = index.unsqueeze(2)
     logits = logits.unsqueeze(2)

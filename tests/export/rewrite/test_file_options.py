@@ -28,7 +28,7 @@ FULL = ExportOptions(plan=Plan(mechanism("full")), speed=False)
 @pytest.fixture(autouse=True)
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every replacement be measured as fast."""
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: [[2.0], [1.0]])
 
 
 def as_older_programs_write(model: onnx.ModelProto) -> None:

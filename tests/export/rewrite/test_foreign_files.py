@@ -261,7 +261,7 @@ def test_the_oldest_opsets_are_read(tmp_path: Path, opset: int) -> None:
 def test_an_older_opset_is_raised_if_new_nodes_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: [[2.0], [1.0]])
     result = exported(window_attention(tmp_path / "theirs.onnx", 12))
     assert result.validation.passed
     assert any("opset was raised from 12 to 18" in warning for warning in result.warnings)

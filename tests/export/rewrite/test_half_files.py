@@ -29,7 +29,7 @@ FULL = ExportOptions(plan=Plan(mechanism("full")), speed=False)
 @pytest.fixture(autouse=True)
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every replacement be measured as fast."""
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: [[2.0], [1.0]])
 
 
 def test_attention_of_a_half_file_is_found(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def difference(first: Path, second: Path, *size: int) -> float:
 @pytest.fixture
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every replacement be measured as fast."""
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: [[2.0], [1.0]])
 
 
 def test_attention_of_a_file_is_found(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_wrong_piece_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_what_does_not_pay_is_left_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[1.0], [1.5]])
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: [[1.0], [1.5]])
     path = window_attention(tmp_path / "theirs.onnx")
     result = export_model(path, tmp_path / "ours.onnx", FULL)
     ours, theirs = onnx.load(result.model), onnx.load(path)
@@ -196,7 +196,7 @@ def test_pieces_that_pay_are_left_where_the_file_does_not_gain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed = iter([[[1.0], [0.5]], [[1.0], [1.2]]])  # a piece, and the file
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: next(timed))
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: next(timed))
     path = window_attention(tmp_path / "theirs.onnx")
     result = export_model(path, tmp_path / "ours.onnx", FULL)
     assert onnx.load(result.model).graph == onnx.load(path).graph

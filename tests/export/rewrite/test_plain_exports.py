@@ -45,7 +45,7 @@ WITH_EVERY_CHANGE = {
 @pytest.fixture(autouse=True)
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every replacement be measured as fast."""
-    monkeypatch.setattr(replacement_timing, "_interleaved", lambda *_: [[2.0], [1.0]])
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: [[2.0], [1.0]])
 
 
 def difference(first: Path, second: Path, *size: int, batch: int = 1) -> float:
