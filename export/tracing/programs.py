@@ -18,13 +18,14 @@ from ...core.errors import UnsupportedModelError
 from ...core.ports.port import Port
 from ...models.facts import Facts
 from ...models.sizes.given import GivenNetwork, shared_copy
-from ...models.sizes.size_conditions import recording
 from ..attention.site import find_sites
 from .alike import Observed, Repeats, observe
 from .conditions import refuse_branches
 from .copies import Copied
+from .deciding_sizes import FreeAxes, sizes_deciding_otherwise
 from .examples import by_argument, dynamic_shapes, examples_of, images_of
 from .lowering import lowered, name_of
+from .size_conditions import Condition, recording
 from .values_read import refuse_values_read
 
 _STACK = "nn_module_stack"
@@ -86,12 +87,14 @@ def exported(
     repeats = None if observed is None else Repeats(traced, observed)
     with recording() as conditions:
         program = _program(traced, examples, free)
-    if conditions:
+    axes = FreeAxes.of(program, [port.free_axes() for port in ports])
+    conditions = [condition.renamed(axes.symbols) for condition in conditions]
+    if _may_be_otherwise(conditions, axes):
         whole = program
         if repeats is not None:  # calls cannot be run
             whole = _program(shared_copy(network), examples, free)
-        names = [port.free_axes() for port in ports]
-        refuse_branches(whole, conditions, partial(_outputs, network), names)
+            axes = FreeAxes.of(whole, [port.free_axes() for port in ports])
+        refuse_branches(whole, conditions, network, partial(_outputs, network), axes)
     before = copy.deepcopy(program.graph_module.graph)
     if lowered(program.graph_module.graph):
         program.graph_module.recompile()
@@ -99,6 +102,12 @@ def exported(
         program.graph_module.graph = before
         program = program.run_decompositions({})
     return program, {} if repeats is None else repeats.copied()
+
+
+def _may_be_otherwise(conditions: Sequence[Condition], axes: FreeAxes) -> bool:
+    return any(
+        sizes_deciding_otherwise(condition, (), axes, axes.example, 1) for condition in conditions
+    )
 
 
 def _outputs(network: nn.Module, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -11,12 +11,9 @@ import torch
 from ...core.errors import foreign_text
 
 _ROOT = Path(__file__).parents[2]
-_NOT_THEIRS = tuple(
-    f"{path}/"
-    for path in (
-        Path(torch.__file__).parent,
-        *(_ROOT / name for name in ("cli", "core", "export", "models", "plugins", "runtime")),
-    )
+TORCH = f"{Path(torch.__file__).parent}/"
+NYSTRA = tuple(
+    f"{_ROOT / name}/" for name in ("cli", "core", "export", "models", "plugins", "runtime")
 )
 _STANDARD, _INSTALLED = (sysconfig.get_path(name) for name in ("stdlib", "purelib"))
 _LONGEST = 400
@@ -39,9 +36,13 @@ def trace_fault(error: BaseException) -> str:
 def _line(error: BaseException) -> str:
     """Return the line of the network's code that an error came from, or ""."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        file = frame.filename
-        standard = file.startswith((f"{_STANDARD}/", "<")) and not file.startswith(_INSTALLED)
-        if standard or file.startswith(_NOT_THEIRS):
-            continue
-        return f" ({Path(file).name}, line {frame.lineno})"
+        if is_of_network(frame.filename):
+            return f" ({Path(frame.filename).name}, line {frame.lineno})"
     return ""
+
+
+def is_of_network(file: str) -> bool:
+    """Return whether code is neither PyTorch's, nor nystra's, nor Python's own."""
+    if file.startswith((f"{_STANDARD}/", "<")) and not file.startswith(_INSTALLED):
+        return False
+    return not file.startswith((TORCH, *NYSTRA))

@@ -53,6 +53,54 @@ class FiveImages(Net):
         return x.shape[0] == 5
 
 
+class Both(Net):
+    """The second is decided only where the first holds."""
+
+    def halves(self, x: Tensor) -> bool:
+        return x.shape[2] == 24 and x.shape[3] == 40
+
+
+class Either(Net):
+    def halves(self, x: Tensor) -> bool:
+        return x.shape[2] == 24 or x.shape[3] % 48 == 0
+
+
+class AsTuple(Net):
+    def halves(self, x: Tensor) -> bool:
+        return tuple(x.shape[2:]) == (24, 40)
+
+
+class Between(Net):
+    def halves(self, x: Tensor) -> bool:
+        return x.shape[2] % 3 == 0 and not (x.shape[2] % 5 or x.shape[3] % 7)
+
+
+def _is_square_of(sides: tuple[int, ...], side: int) -> bool:
+    height, width = sides
+    if height == width:
+        return height == side
+    return False
+
+
+class InFunction(Net):
+    def halves(self, x: Tensor) -> bool:
+        return _is_square_of(tuple(x.shape[2:]), 40)
+
+
+class AsNumber(Net):
+    """Takes numbers of what it decides."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x)
+        return y * (1 + int(x.shape[2] == x.shape[3]))
+
+
+class FromList(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x)
+        return y * [1.0, 2.0][x.shape[2] % 2]
+
+
 class Bright(Net):
     def halves(self, x: Tensor) -> bool:
         return bool(x.mean() > 0.6)
@@ -103,9 +151,28 @@ def exported(network: nn.Module, folder: Path, **more: Any) -> Session:
     ],
 )
 def test_a_condition_on_sizes_is_named(kind: Any, condition: str, tmp_path: Path) -> None:
-    line = r"\(test_last_word\.py, line \d+\)"
+    line = r"\(`return .*`, test_last_word\.py, line \d+\)"
     with pytest.raises(UnsupportedModelError, match=f"decides by {condition} {line}"):
         exported(kind(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "conditions"),
+    [
+        (Both, r"Eq\(height, 24\) and Eq\(width, 40\)"),
+        (Either, r"Eq\(height, 24\)"),
+        (AsTuple, r"Eq\(height, 24\) and Eq\(width, 40\)"),
+        (Between, r"Mod\(height, 5\).* and .*Mod\(width, 7\)"),
+        (InFunction, r"Eq\(height, width\) and Eq\(height, 40\)"),
+        (AsNumber, r"Eq\(height, width\)"),
+        (FromList, "takes a size as the number 1"),
+    ],
+)
+def test_conditions_within_conditions_are_named(kind: Any, conditions: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match=conditions) as caught:
+        exported(kind(), tmp_path)
+    assert "test_last_word.py, line" in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 

@@ -1,0 +1,186 @@
+"""Finds sizes for which a condition decides otherwise than for an example."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any
+
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from .size_conditions import Condition
+
+_SIZES = (*range(1, 140), 160, 192, 224, 256, 257, 320, 384, 400, 448, 512, 513, 640, 768, 1024)
+"""Lengths of an axis at which a condition is evaluated, besides those of its own numbers."""
+
+_MOST_PIXELS = 1 << 19
+"""Most elements of one channel of the inputs of a comparison."""
+
+_SMALL_SIDE = 16
+
+Lengths = Mapping[str, int]
+"""Length of each free axis by name."""
+
+
+@dataclass(frozen=True)
+class FreeAxes:
+    """The free axes of the inputs of a program.
+
+    Attributes:
+        shapes: Of each input, of numbers and names of free axes.
+        types: Of each input.
+        symbols: Symbol of the program -> that of an axis, whose name it has.
+        example: Lengths that the program was traced with.
+        limits: Smallest and largest length of each.
+    """
+
+    shapes: tuple[tuple[int | str, ...], ...]
+    types: tuple[torch.dtype, ...]
+    symbols: Mapping[Any, Any]
+    example: Lengths
+    limits: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, program: ExportedProgram, names: Sequence[Mapping[int, str]]) -> FreeAxes:
+        """Return those of a program; ``names`` are those of the axes of each input by number."""
+        given = set(program.graph_signature.user_inputs)
+        nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+        inputs: list[Tensor] = [node.meta["val"] for node in nodes if node.name in given]
+        symbols: dict[Any, Any] = {}
+        example: dict[str, int] = {}
+        limits: dict[str, tuple[int, int]] = {}
+        shapes = []
+        for place, tensor in enumerate(inputs):
+            named = names[place] if place < len(names) else {}
+            shape: list[int | str] = []
+            for axis, length in enumerate(tensor.shape):
+                symbol = _symbol(length)
+                if symbol is None:
+                    shape.append(int(length))
+                    continue
+                name = named.get(axis, f"axis {axis} of input {place}")
+                name = str(
+                    symbols.setdefault(symbol, sympy.Symbol(name, integer=True, positive=True))
+                )
+                node: Any = length.node  # type: ignore[attr-defined]
+                example.setdefault(name, int(node.hint))
+                limits.setdefault(name, _limits(program.range_constraints.get(symbol)))
+                shape.append(name)
+            shapes.append(tuple(shape))
+        types = tuple(tensor.dtype for tensor in inputs)
+        return cls(tuple(shapes), types, symbols, example, limits)
+
+    def shapes_of(self, lengths: Lengths) -> list[tuple[int, ...]]:
+        """Return the shapes of the inputs for some lengths."""
+        return [
+            tuple(lengths[axis] if isinstance(axis, str) else axis for axis in shape)
+            for shape in self.shapes
+        ]
+
+    def smallest(self) -> dict[str, int]:
+        """Return small lengths: sides of 16 pixels, or more where that is required."""
+        least = {name: low for name, (low, _) in self.limits.items()}
+        return {
+            name: low if name == "batch" or low > 1 else _SMALL_SIDE for name, low in least.items()
+        }
+
+    def elements(self, lengths: Lengths) -> int:
+        """Return the elements of one channel of the inputs."""
+        free = [[axis for axis in shape if isinstance(axis, str)] for shape in self.shapes]
+        return sum(math.prod(lengths[axis] for axis in axes) for axes in free)
+
+
+def _symbol(length: Any) -> Any:
+    expression = length.node.expr if isinstance(length, torch.SymInt) else None
+    return expression if isinstance(expression, sympy.Symbol) else None
+
+
+def _limits(limit: Any) -> tuple[int, int]:
+    if limit is None:
+        return 1, max(_SIZES)
+    upper = limit.upper
+    return max(1, int(limit.lower)), int(upper) if upper.is_finite else 1 << 30
+
+
+def sizes_deciding_otherwise(
+    condition: Condition,
+    before: Sequence[Condition],
+    axes: FreeAxes,
+    start: Lengths,
+    most: int,
+) -> list[dict[str, int]]:
+    """Return lengths for which a condition has another result: the smallest, and larger ones.
+
+    Args:
+        condition: The condition.
+        before: Those that are decided before it: they are decided as before where that can be.
+        axes: The axes.
+        start: Lengths for which it has its result.
+        most: Most lengths to return.
+    """
+    free = _names(condition)
+    others = free.union(*(_names(each) for each in before if free & _names(each)))
+    if not others <= set(start):
+        return []
+    decided = others.union(*(_names(each) for each in before if each.is_own))
+    others_small = {name: n for name, n in axes.smallest().items() if name not in decided}
+    found = []
+    for lengths in _candidates(condition, sorted(others), start, axes.smallest()):
+        size = {**start, **others_small, **lengths}
+        if not _is_allowed(size, axes):
+            continue
+        if value_of(condition, size) is (not condition.result):
+            found.append(size)
+    same = [s for s in found if all(value_of(each, s) in (each.result, None) for each in before)]
+    found = sorted(same or found, key=axes.elements)
+    count = min(most, len(found))
+    return [found[len(found) * place // count] for place in range(count)]
+
+
+def _names(condition: Condition) -> set[str]:
+    return {str(symbol) for symbol in condition.expression.free_symbols}
+
+
+def _candidates(
+    condition: Condition, names: Sequence[str], start: Lengths, small: Lengths
+) -> Iterator[dict[str, int]]:
+    numbers = {abs(int(each)) for each in condition.expression.atoms(sympy.Integer)}
+    numbers |= {isqrt(each) for each in numbers}
+    near = (n + step for n in numbers for step in (-1, 0, 1))
+    for length in sorted({*_SIZES, *near}):
+        yield dict.fromkeys(names, length)
+        if len(names) == 1:
+            continue
+        for name in names:
+            yield {each: start[each] for each in names} | {name: length}
+            yield {each: small[each] for each in names} | {name: length}
+            yield dict.fromkeys(names, 2 * length) | {name: length}
+
+
+def _is_allowed(lengths: Lengths, axes: FreeAxes) -> bool:
+    for name, length in lengths.items():
+        low, high = axes.limits[name]
+        if not low <= length <= high:
+            return False
+    return axes.elements(lengths) <= _MOST_PIXELS
+
+
+def value_of(condition: Condition, lengths: Lengths) -> bool | None:
+    """Return the result of a condition; None where it has none, as of a division by zero."""
+    symbols = condition.expression.free_symbols
+    if not {str(symbol) for symbol in symbols} <= set(lengths):
+        return None
+    try:
+        value = condition.expression.xreplace(
+            {symbol: sympy.Integer(lengths[str(symbol)]) for symbol in symbols}
+        )
+    except Exception:  # a division by zero, for instance
+        return None
+    if value in (sympy.true, sympy.false):
+        return bool(value)
+    return bool(value != 0) if isinstance(value, sympy.Number) else None

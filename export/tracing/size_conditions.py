@@ -1,0 +1,107 @@
+"""Records what is decided by sizes that are symbols, by the code of a network or in PyTorch."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import sympy  # type: ignore[import-untyped]
+
+# All of torch's decisions by sizes pass through it; it has no public name.
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from ...models.own import tracing as own_tracing
+from .trace_fault import NYSTRA, TORCH, is_of_network
+
+_CONVERSIONS = (f"{TORCH}__init__.py", f"{TORCH}fx/experimental/", str(own_tracing.__file__))
+"""Files of what makes a Python value of a size."""
+
+_LONGEST = 80
+
+
+@dataclass(frozen=True)
+class Condition:
+    """An expression of sizes of which a Python value was made.
+
+    Attributes:
+        expression: Of symbols, with a result of true or false.
+        result: Its value for the example.
+        where: The statement of the network's code that it belongs to, with file and line.
+        is_own: Whether the network's code decides itself, rather than PyTorch.
+        number: The value that the code takes for a size, or None if it decides by true or false.
+    """
+
+    expression: Any
+    result: bool
+    where: str
+    is_own: bool
+    number: float | None = None
+
+    def renamed(self, names: Mapping[Any, Any]) -> Condition:
+        """Return the condition of other symbols."""
+        expression = self.expression.xreplace(dict(names))
+        return Condition(expression, self.result, self.where, self.is_own, self.number)
+
+
+@contextmanager
+def recording(where: str | None = None) -> Iterator[list[Condition]]:
+    """Record what is decided by the sizes of tensors within a block.
+
+    Args:
+        where: The statement that all of it belongs to. None: it is the one that runs, and what
+            nystra decides is left out.
+    """
+    found: list[Condition] = []
+    evaluate = ShapeEnv.evaluate_expr
+
+    def recorded(env: Any, expression: Any, *given: Any, **named: Any) -> Any:
+        result = evaluate(env, expression, *given, **named)
+        if getattr(expression, "free_symbols", None):
+            place = _place(sys._getframe(1)) if where is None else (where, False)
+            if place is not None:
+                found.append(_condition(expression, result, *place))
+        return result
+
+    ShapeEnv.evaluate_expr = recorded  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        ShapeEnv.evaluate_expr = evaluate  # type: ignore[method-assign]
+
+
+def _condition(expression: Any, result: Any, where: str, is_own: bool) -> Condition:
+    if result in (True, False, sympy.true, sympy.false) and _is_logical(expression):
+        return Condition(expression, bool(result), where, is_own)
+    number = float(result)
+    return Condition(sympy.Eq(expression, result), True, where, is_own, number)
+
+
+def _is_logical(expression: Any) -> bool:
+    return isinstance(expression, sympy.logic.boolalg.Boolean)
+
+
+def _place(frame: FrameType | None) -> tuple[str, bool] | None:
+    """Return the statement of a network's code that is run, and whether it decides itself."""
+    is_own = True
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_of_network(file):
+            return _text(file, frame.f_lineno), is_own
+        if not file.startswith(_CONVERSIONS):
+            if file.startswith(NYSTRA):
+                return None
+            is_own = False
+        frame = frame.f_back
+    return None
+
+
+def _text(file: str, line: int) -> str:
+    code = linecache.getline(file, line).strip()[:_LONGEST]
+    place = f"{Path(file).name}, line {line}"
+    return f"`{code}`, {place}" if code else place
