@@ -101,7 +101,8 @@ def refuse_branches(
                     right = expected(images)
                 except Exception:  # the network does not take this size
                     continue
-                if not _agrees(run, images, right):
+                is_of_numbers = all(bool(one.isfinite().all()) for one in right)
+                if is_of_numbers and not _agrees(run, images, right):
                     raise UnsupportedModelError(_text(changed, size))
             if cases and condition.is_own and runs < _MOST_PATHS:
                 runs += 1

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from ...core.ports.port import AXES, SIDES, Port
 from .size_conditions import Condition
 
 _SIZES = (*range(1, 140), 160, 192, 224, 256, 257, 320, 384, 400, 448, 512, 513, 640, 768, 1024)
@@ -44,6 +45,22 @@ class FreeAxes:
     symbols: Mapping[Any, Any]
     example: Lengths
     limits: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def of_inputs(cls, inputs: Sequence[Tensor], ports: Sequence[Port], least: int) -> FreeAxes:
+        """Return those of examples of some ports, whose sides are at least as many pixels."""
+        shapes: list[tuple[int | str, ...]] = []
+        example: dict[str, int] = {}
+        limits: dict[str, tuple[int, int]] = {}
+        for tensor, port in zip(inputs, ports, strict=True):
+            free = port.free_axes()
+            for place, name in free.items():
+                axis = port.axes[place]
+                example[name] = tensor.shape[place]
+                limits[name] = (least if axis in SIDES else 1, AXES[axis].largest)
+            shapes.append(tuple(free.get(place, n) for place, n in enumerate(tensor.shape)))
+        symbols = {name: sympy.Symbol(name, integer=True, positive=True) for name in example}
+        return cls(tuple(shapes), tuple(each.dtype for each in inputs), symbols, example, limits)
 
     @classmethod
     def of(cls, program: ExportedProgram, names: Sequence[Mapping[int, str]]) -> FreeAxes:
@@ -103,8 +120,8 @@ def _symbol(length: Any) -> Any:
 def _limits(limit: Any) -> tuple[int, int]:
     if limit is None:
         return 1, max(_SIZES)
-    upper = limit.upper
-    return max(1, int(limit.lower)), int(upper) if upper.is_finite else 1 << 30
+    upper = int(limit.upper) if isinstance(limit.upper, sympy.Integer) else 1 << 30
+    return max(1, int(limit.lower)), upper
 
 
 def sizes_deciding_otherwise(
@@ -123,11 +140,11 @@ def sizes_deciding_otherwise(
         start: Lengths for which it has its result.
         most: Most lengths to return.
     """
-    free = _names(condition)
-    others = free.union(*(_names(each) for each in before if free & _names(each)))
+    free = condition.names()
+    others = free.union(*(each.names() for each in before if free & each.names()))
     if not others <= set(start):
         return []
-    decided = others.union(*(_names(each) for each in before if each.is_own))
+    decided = others.union(*(each.names() for each in before if each.is_own))
     others_small = {name: n for name, n in axes.smallest().items() if name not in decided}
     found = []
     for lengths in _candidates(condition, sorted(others), start, axes.smallest()):
@@ -140,10 +157,6 @@ def sizes_deciding_otherwise(
     found = sorted(same or found, key=axes.elements)
     count = min(most, len(found))
     return [found[len(found) * place // count] for place in range(count)]
-
-
-def _names(condition: Condition) -> set[str]:
-    return {str(symbol) for symbol in condition.expression.free_symbols}
 
 
 def _candidates(

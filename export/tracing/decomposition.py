@@ -14,7 +14,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 # torch.export's own trees of arguments; they have no public name.
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from .checked_parts import check_parts, place_of
 from .lowering import without_writes
+from .size_conditions import recording
 
 Table = Mapping[Any, Callable[..., Any]]
 """Operator -> the function of other operators that it is."""
@@ -78,21 +80,27 @@ def write_parts(
     if not modes:
         return False
 
-    def run(*values: Any) -> Any:
-        filled = list(leaves)
-        for place, value in zip(places, values, strict=True):
-            filled[place] = value
-        args, kwargs = tree_unflatten(filled, spec)
-        return parts(*args, **kwargs)
+    def filled(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*values: Any) -> Any:
+            arguments = list(leaves)
+            for place, value in zip(places, values, strict=True):
+                arguments[place] = value
+            args, kwargs = tree_unflatten(arguments, spec)
+            return function(*args, **kwargs)
 
+        return run
+
+    traced = make_fx(filled(parts), decomposition_table=dict(table), pre_dispatch=kept)
     try:
-        with torch.no_grad(), modes[0]:
-            made = make_fx(run, decomposition_table=dict(table), pre_dispatch=kept)(*values)
+        with torch.no_grad(), modes[0], recording(place_of(node)) as decided:
+            made = traced(*values)
     except Exception:  # a decomposition may need more than values: the program is traced again
         return False
     known = {"placeholder", "call_function", "output"}
     if not {one.op for one in made.graph.nodes} <= known or not without_writes(made.graph):
         return False
+    if callable(node.target):
+        check_parts(node, filled(node.target), made, values, decided)
     copies = dict(zip((n for n in made.graph.nodes if n.op == "placeholder"), given, strict=True))
     meta = {key: value for key, value in node.meta.items() if key != "val"}
     with graph.inserting_before(node):

@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ...core.errors import UnsupportedModelError
+from ...core.errors import TraceError, UnsupportedModelError
 from ...core.ports.port import Port
 from ...models.facts import Facts
 from ...models.sizes.given import GivenNetwork, shared_copy
@@ -26,6 +26,7 @@ from .deciding_sizes import FreeAxes, sizes_deciding_otherwise
 from .examples import by_argument, dynamic_shapes, examples_of, images_of
 from .lowering import lowered, name_of
 from .size_conditions import Condition, recording
+from .size_fault import size_fault
 from .values_read import refuse_values_read
 
 _STACK = "nn_module_stack"
@@ -50,7 +51,7 @@ def program_of(
     observed = observe(shared_copy(network), small) if once else None
     try:
         return exported(network, examples, by_argument(network, free), observed, facts.inputs)
-    except UnsupportedModelError:
+    except (TraceError, UnsupportedModelError):
         raise
     except Exception:  # its code may branch on values
         if free is not None:
@@ -86,7 +87,11 @@ def exported(
     traced = shared_copy(network)
     repeats = None if observed is None else Repeats(traced, observed)
     with recording() as conditions:
-        program = _program(traced, examples, free)
+        try:
+            program = _program(traced, examples, free)
+        except Exception as error:
+            _raise_fault(error, network, examples, ports)
+            raise
     axes = FreeAxes.of(program, [port.free_axes() for port in ports])
     conditions = [condition.renamed(axes.symbols) for condition in conditions]
     if _may_be_otherwise(conditions, axes):
@@ -102,6 +107,18 @@ def exported(
         program.graph_module.graph = before
         program = program.run_decompositions({})
     return program, {} if repeats is None else repeats.copied()
+
+
+def _raise_fault(
+    error: Exception, network: nn.Module, examples: Sequence[Tensor], ports: Sequence[Port]
+) -> None:
+    """Raise `TraceError` with the statement for which a trace failed, if it is about sizes."""
+    if not ports:
+        return
+    axes = FreeAxes.of_inputs(examples, ports, 1)
+    fault = size_fault(error, network, axes)
+    if fault is not None:
+        raise TraceError(fault) from error
 
 
 def _may_be_otherwise(conditions: Sequence[Condition], axes: FreeAxes) -> bool:

@@ -17,10 +17,14 @@ import sympy  # type: ignore[import-untyped]
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ...models.own import tracing as own_tracing
+from ...models.sizes import plain_run
 from .trace_fault import NYSTRA, TORCH, is_of_network
 
 _CONVERSIONS = (f"{TORCH}__init__.py", f"{TORCH}fx/experimental/", str(own_tracing.__file__))
 """Files of what makes a Python value of a size."""
+
+_BETWEEN = (str(plain_run.__file__),)
+"""Files of nystra that stand between a network's code and PyTorch."""
 
 _LONGEST = 80
 
@@ -42,6 +46,10 @@ class Condition:
     where: str
     is_own: bool
     number: float | None = None
+
+    def names(self) -> set[str]:
+        """Return the names of its symbols."""
+        return {str(symbol) for symbol in self.expression.free_symbols}
 
     def renamed(self, names: Mapping[Any, Any]) -> Condition:
         """Return the condition of other symbols."""
@@ -94,7 +102,7 @@ def _place(frame: FrameType | None) -> tuple[str, bool] | None:
         if is_of_network(file):
             return _text(file, frame.f_lineno), is_own
         if not file.startswith(_CONVERSIONS):
-            if file.startswith(NYSTRA):
+            if file.startswith(NYSTRA) and not file.startswith(_BETWEEN):
                 return None
             is_own = False
         frame = frame.f_back

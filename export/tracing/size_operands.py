@@ -30,6 +30,46 @@ _NUMBER_LIKE: dict[type, int | float] = {torch.SymInt: 1, torch.SymFloat: 1.0}
 """Type of a size -> a number that promotes types as it does."""
 
 
+def _norm(
+    tensor: Tensor,
+    order: Any = 2,
+    axes: Any = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Return the norm of any finite order: PyTorch's parts branch on whether the order is even."""
+    sizes = tensor.abs() if dtype is None else tensor.to(dtype).abs()
+    axes = axes or list(range(tensor.dim()))
+    sums = (sizes**order).sum(axes, keepdim)
+    different = (sizes != 0).to(sizes.dtype).sum(axes, keepdim)
+    exponent = 1.0 / torch.full((), order, dtype=sizes.dtype)
+    return torch.where(torch.full((), order) == 0, different, sums**exponent)
+
+
+def _rolled(tensor: Tensor, shifts: Any, axes: Any = ()) -> Tensor:
+    """Return a tensor whose elements are moved cyclically."""
+    if not axes:
+        return _rolled(tensor.flatten(), shifts, [0]).reshape(tensor.shape)
+    for shift, axis in zip(shifts, axes, strict=True):
+        length = tensor.shape[axis]
+        index = (torch.arange(length, device=tensor.device) - shift) % length
+        tensor = tensor.index_select(axis, index)
+    return tensor
+
+
+_PARTS: dict[Any, Any] = {
+    torch.ops.aten.linalg_vector_norm.default: _norm,
+    torch.ops.aten.roll.default: _rolled,
+}
+"""Operators whose translations or parts need the value of a size -> parts that do not."""
+
+
+def _takes_size(node: fx.Node) -> bool:
+    found: list[fx.Node] = []
+    fx.map_arg((node.args, node.kwargs), found.append)
+    return any(_is_size(one) for one in found)
+
+
 def write_sizes(graph: fx.Graph) -> bool:
     """Write sizes among the operands of a graph as tensors; return whether something was written.
 
@@ -89,12 +129,14 @@ def _write_sizes_of(graph: fx.Graph, node: fx.Node, parents: set[Any]) -> bool:
         Whether something was written.
     """
     operands = _operands_of(node)
+    if node.target in _PARTS and _takes_size(node):
+        return _decompose(graph, node, parents, _PARTS[node.target])
     if not has_size(node) or not isinstance(node.meta.get("val"), Tensor):
         return False
     overload = _overload_of_tensors(node)
     kind = _type_of(node, operands)
     if overload is None:
-        return _decompose(graph, node, parents)
+        return _decompose(graph, node, parents, decomposition_table.get(node.target))
     tensors = {value.meta["val"].dtype for value in operands.values() if _is_tensor(value)}
     if overload is node.target and {kind} | tensors == {torch.int64}:
         return False  # sizes are int64
@@ -161,10 +203,8 @@ def _converted(graph: fx.Graph, node: fx.Node, value: Any, kind: torch.dtype) ->
     return tensor
 
 
-def _decompose(graph: fx.Graph, node: fx.Node, parents: set[Any]) -> bool:
+def _decompose(graph: fx.Graph, node: fx.Node, parents: set[Any], parts: Any) -> bool:
     """Write an operator that takes a size by others, in which sizes are tensors."""
-    target: Any = node.target
-    parts = decomposition_table.get(target)
     if parts is None:
         return False
     before = {*graph.nodes}

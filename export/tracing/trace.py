@@ -19,7 +19,9 @@ from torch import Tensor, nn
 
 from ...core.errors import ExportError, TraceError, UnsupportedModelError
 from ...models.facts import Facts
+from .checked_parts import parts_checked
 from .copies import Copied, expand_calls, merge_sizes
+from .deciding_sizes import FreeAxes
 from .examples import by_argument, fixed_shape_text
 from .marks import mark_translations
 from .nodes import translation_table
@@ -72,6 +74,7 @@ def trace(
     except (ExportError, UnsupportedModelError):
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
+        _raise_refusal(error)
         free = any(port.free_axes() for port in facts.inputs)
         shape = fixed_shape_text(facts.inputs)
         advice = f". A fixed size may work: `static` {shape}" if free else ""
@@ -79,6 +82,14 @@ def trace(
         raise TraceError(
             f"PyTorch could not trace the network: {reason}{advice}; see docs/own.md"
         ) from error
+
+
+def _raise_refusal(error: BaseException | None) -> None:
+    """Raise the refusal of nystra's that another library's error was raised from, if there is."""
+    while error is not None:
+        if isinstance(error, UnsupportedModelError):
+            raise error
+        error = error.__cause__
 
 
 def graph_of(
@@ -93,7 +104,9 @@ def graph_of(
     names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
     with _tracing(), within_limit(facts.inputs):
         program, copied = program_of(network, facts, once=once)
-    return converted(program, *names, opset, copied, network, fused=fused)
+    axes = FreeAxes.of(program, [port.free_axes() for port in facts.inputs])
+    with parts_checked(axes):
+        return converted(program, *names, opset, copied, network, fused=fused)
 
 
 def converted(
@@ -193,10 +206,12 @@ def trace_piece(
     try:
         with _tracing():
             program, _ = exported(module, examples, by_argument(module, free))
-        return optimized(converted(program, inputs, [output], opset, {}, module))
-    except ExportError:
+        with parts_checked(FreeAxes.of(program, ())):
+            return optimized(converted(program, inputs, [output], opset, {}, module))
+    except (ExportError, UnsupportedModelError):
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
+        _raise_refusal(error)
         raise ExportError(f"PyTorch could not trace a piece of the graph: {error}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import traceback
 from pathlib import Path
@@ -15,8 +16,23 @@ TORCH = f"{Path(torch.__file__).parent}/"
 NYSTRA = tuple(
     f"{_ROOT / name}/" for name in ("cli", "core", "export", "models", "plugins", "runtime")
 )
+_LIBRARIES = ("mpmath", "numpy", "onnx", "onnx_ir", "onnxscript", "sympy")
 _STANDARD, _INSTALLED = (sysconfig.get_path(name) for name in ("stdlib", "purelib"))
 _LONGEST = 400
+
+
+_REASONS = (
+    ("data-dependent", "its code branches on the values of a tensor"),
+    (
+        r"symbolically traced variables|SymInt|SymFloat|SymBool|base 10: 's\d+'",
+        "its code needs the value of a size that is free",
+    ),
+    (
+        r"No ONNX function found for <(?:OpOverload\(op='\w+\.|built-in function )(\w+).*",
+        r"PyTorch has no translation of `\1` to ONNX, so write it with other operators",
+    ),
+)
+"""Text of PyTorch's -> the reason."""
 
 
 def trace_fault(error: BaseException) -> str:
@@ -25,8 +41,10 @@ def trace_fault(error: BaseException) -> str:
         error = error.__cause__  # it names the steps of an export, its cause the reason
     lines = foreign_text(error).splitlines()
     reason = lines[0].partition("For more information")[0]
-    if "data-dependent" in reason:
-        reason = "its code branches on the values of a tensor"
+    for pattern, own in _REASONS:
+        match = re.search(pattern, reason)
+        if match is not None:
+            return match.expand(own) + _line(error)
     if lines[1:] and lines[1].startswith("  - "):  # which size became a constant
         reason += lines[1][3:]
     reason = reason.strip().rstrip(".")[:_LONGEST]
@@ -44,5 +62,7 @@ def _line(error: BaseException) -> str:
 def is_of_network(file: str) -> bool:
     """Return whether code is neither PyTorch's, nor nystra's, nor Python's own."""
     if file.startswith((f"{_STANDARD}/", "<")) and not file.startswith(_INSTALLED):
+        return False
+    if any(f"/site-packages/{name}/" in file for name in _LIBRARIES):
         return False
     return not file.startswith((TORCH, *NYSTRA))

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from conformance_models import session
-from nystra.core.errors import ExportError
+from nystra.core.errors import ExportError, UnsupportedModelError
+from nystra.export.tracing import size_operands
 from nystra.export.tracing.trace import trace_piece
 
 Rule = Callable[[Any, Any], Tensor]
@@ -70,6 +71,14 @@ TERNARY: dict[str, Rule] = {
     "masked_fill": lambda x, n: x.masked_fill(x > 0, n),
     "masked_fill_": lambda x, n: x.clone().masked_fill_(x > 0, n),
     "fill_": lambda x, n: x.clone().fill_(n) + x,
+    "norm": lambda x, n: x / (x - 0.5).norm(n),
+    "norm of an axis": lambda x, n: x + (x - 0.5).norm(n // 2, dim=2, keepdim=True),
+    "norm of order 0 and 3": lambda x, n: (
+        x + torch.linalg.vector_norm(x.relu(), n - 6, (1, 3), True)
+    ),
+    "rolled": lambda x, n: x.roll(n // 2, 2),
+    "rolled twice": lambda x, n: torch.roll(x, (-(n // 3), n + 1), (3, 2)),
+    "rolled as a whole": lambda x, n: x.roll(n),
     "products added": lambda x, n: torch.baddbmm(x[0], x[0], x[0], beta=n, alpha=n - 1)[None],
     "hardtanh": lambda x, n: F.hardtanh(x, -n, n),
     "leaky_relu": lambda x, n: F.leaky_relu(x, n),
@@ -175,6 +184,13 @@ def test_no_operator_is_left_out() -> None:
 def test_sizes_beside_tensors(kind: str, order: str) -> None:
     rules = [rule for _, *of, rule in CASES if of == [kind, order]]
     check(Rows(rules, kind, order))
+
+
+def test_parts_that_are_right_for_some_sizes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's parts of a norm leave out the signs where the traced order is even."""
+    monkeypatch.setattr(size_operands, "_PARTS", {})
+    with pytest.raises(UnsupportedModelError, match=r"`linalg_vector_norm`, .*Eq\(Mod\(.*, 2\), 0"):
+        check(Rows([TERNARY["norm"]], "float", "tensor, size"))
 
 
 @pytest.mark.full
