@@ -31,11 +31,11 @@ _SMALL = 1_000_000
 _LARGE_STEP = 48
 """Step from which on images have one step more or less only."""
 
-_OPERATIONS = 2e10
+_OPERATIONS = 1.6e10
 """Most products of parameters and pixels of all comparisons together, which take 1 to 2 seconds."""
 
 _FEWEST = 3
-"""Comparisons that are made in any case."""
+"""Comparisons that are made in any case, of a network that is another module than the given one."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ class Telling:
     content: str
 
 
-def telling_inputs(facts: Facts, step: int, parameters: int, *, plain: bool) -> list[Telling]:
+def telling_inputs(
+    facts: Facts, step: int, parameters: int, *, plain: bool, changed: bool
+) -> list[Telling]:
     """Return inputs for the comparison of a network with another form of it.
 
     Sizes are the smallest one, multiples of the step and not, odd, square and not, just below and
@@ -63,16 +65,19 @@ def telling_inputs(facts: Facts, step: int, parameters: int, *, plain: bool) -> 
         step: The multiple that it pads to, or its window, in pixels.
         parameters: Its number of weights: large networks are compared on fewer pixels.
         plain: Photographs alone, for networks that select by comparing values.
+        changed: Whether the network that is traced is another module than the given one. If not,
+            the references are of it, at sizes around its step.
     """
     batch = 1 if "batch" in facts.inputs[0].lengths else _BATCH
     kinds = _kinds(facts, plain=plain)
     found: list[Telling] = []
     operations = 0
-    for place, (height, width) in enumerate(_sides(facts, step)):
+    fewest = _FEWEST if changed else _FEWEST - 1
+    for place, (height, width) in enumerate(_sides(facts, step, changed=changed)):
         size = facts.size(height, width)
         several = batch if place == 0 or parameters < _SMALL else 1
         operations += parameters * several * math.prod(-(-size[axis] // 8) * 8 for axis in SIDES)
-        if place >= _FEWEST and operations > _OPERATIONS:
+        if place >= fewest and operations > _OPERATIONS:
             break
         at = place * _BATCH
         names = [kinds[(at + number) % len(kinds)] for number in range(several)]
@@ -82,7 +87,7 @@ def telling_inputs(facts: Facts, step: int, parameters: int, *, plain: bool) -> 
     return found
 
 
-def _sides(facts: Facts, step: int) -> Iterator[tuple[int, int]]:
+def _sides(facts: Facts, step: int, *, changed: bool) -> Iterator[tuple[int, int]]:
     """Yield heights and widths, the most telling ones first."""
     if facts.sides is not None:
         for _ in range(_BATCH):
@@ -92,9 +97,9 @@ def _sides(facts: Facts, step: int) -> Iterator[tuple[int, int]]:
     step = max(step, 8)
     short = max(least, step // 2 + 1)
     double = step if step >= _LARGE_STEP else 2 * step
+    around, long = (max(least, step - 1), max(least, double + 1)), (max(least, _LONG), short)
     yield least, least
-    yield max(least, step - 1), max(least, double + 1)
-    yield max(least, _LONG), short
+    yield from (around, long) if changed else (long, around)
     yield max(least, double), max(least, double)
     yield max(least, double - 1), max(least, step + 1)
     yield short, max(least, _LONG + 6)

@@ -76,11 +76,12 @@ def recording(where: str | None = None) -> Iterator[list[Condition]]:
                 found.append(_condition(expression, result, *place))
         return result
 
-    ShapeEnv.evaluate_expr = recorded  # type: ignore[method-assign]
+    environment: Any = ShapeEnv
+    environment.evaluate_expr = recorded
     try:
         yield found
     finally:
-        ShapeEnv.evaluate_expr = evaluate  # type: ignore[method-assign]
+        environment.evaluate_expr = evaluate
 
 
 def _condition(expression: Any, result: Any, where: str, is_own: bool) -> Condition:

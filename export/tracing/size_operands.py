@@ -133,10 +133,11 @@ def _write_sizes_of(graph: fx.Graph, node: fx.Node, parents: set[Any]) -> bool:
         return _decompose(graph, node, parents, _PARTS[node.target])
     if not has_size(node) or not isinstance(node.meta.get("val"), Tensor):
         return False
+    target: Any = node.target
     overload = _overload_of_tensors(node)
     kind = _type_of(node, operands)
     if overload is None:
-        return _decompose(graph, node, parents, decomposition_table.get(node.target))
+        return _decompose(graph, node, parents, decomposition_table.get(target))
     tensors = {value.meta["val"].dtype for value in operands.values() if _is_tensor(value)}
     if overload is node.target and {kind} | tensors == {torch.int64}:
         return False  # sizes are int64

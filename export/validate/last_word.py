@@ -61,7 +61,8 @@ class LastWord:
         step = max((facts.size_multiple, *(facts.window or ())))
         planned = NetworkSession(source.planned())
         inputs, expected, faults = [], [], list[str]()
-        for telling in telling_inputs(facts, step, count, plain=plain):
+        changed = is_changed(network)
+        for telling in telling_inputs(facts, step, count, plain=plain, changed=changed):
             given = _given(source, telling)
             if given is None:
                 continue
@@ -71,7 +72,7 @@ class LastWord:
             if exact:
                 expected.append(outputs)
                 continue
-            if is_changed(network):
+            if changed:
                 own = NetworkSession(source.exact()).all(list(feeds.values()))
                 faults += cls._faults(source, case, own, outputs, "the network that was traced")
             expected.append(planned.all(list(feeds.values())))

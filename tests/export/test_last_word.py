@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from nystra.core.errors import TraceError, UnsupportedModelError, ValidationError
 from nystra.export import ExportOptions, export_module
+from nystra.export.load.telling import telling_inputs
+from nystra.models import load
 from nystra.models.own import checkpoint
 from nystra.models.sizes.borders import Sides
 from nystra.runtime import Session
@@ -259,3 +261,25 @@ def test_a_module_that_ran_before_is_compared_as_it_is(tmp_path: Path) -> None:
         expected = network(image)
     got = torch.from_numpy(exported(network, tmp_path)(image.numpy()))
     torch.testing.assert_close(got, expected)
+
+
+def _compared(parameters: int, *, changed: bool) -> list[tuple[int, ...]]:
+    facts = load("swinir_x2_w16").facts
+    cases = telling_inputs(facts, 8, parameters, plain=False, changed=changed)
+    return [next(iter(case.feeds.values())).shape for case in cases]
+
+
+def test_a_large_network_is_compared_at_few_sizes_one_of_them_above_128() -> None:
+    """Those of SwinIR-M: the comparison takes a tenth of its export."""
+    shapes = _compared(11_752_487, changed=False)
+    assert len(shapes) == 2
+    assert shapes[0][0] == 3  # a batch
+    assert max(shapes[1][2:]) > 128
+    around = set(_compared(11_752_487, changed=True)) - set(shapes)
+    assert around, "a network that was padded or traced anew has no references of its own"
+
+
+def test_a_small_network_is_compared_at_all_sizes_in_batches() -> None:
+    shapes = _compared(100_000, changed=False)
+    assert len(shapes) == 10
+    assert {shape[0] for shape in shapes} == {3}
