@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..core.errors import BackendUnavailableError, NystraError
-from ..core.files.user_cache import CACHE_VARIABLE, key_of, remember_times, remembered_times
+from ..core.files.user_cache import CACHE_VARIABLE, key_of, remember_figures, remembered_figures
 from ..core.metadata import ModelMetadata
 from ..core.ports.port import Size, image_size, size_text
 from .backends import find_backend, require_precision, timed_backends
@@ -71,10 +71,10 @@ def choose_fastest(
         )
     size = read_facts(spec.model).sides or image_size(*[_class_of(side)] * 2)
     key = _key(spec, available, size)
-    times, when = remembered_times(key), "remembered"
+    times, when = remembered_figures(key), "remembered"
     if not times or not times.keys() <= {*available}:
         times, when = _timed(spec, available, size, progress), "timed now"
-        if not remember_times(key, f"{spec.model.name} at {size_text(size)}", times):
+        if not remember_figures(key, f"{spec.model.name} at {size_text(size)}", times):
             when += f", and not kept: set {CACHE_VARIABLE} to a folder for that"
     order = sorted(times, key=lambda way: times[way])
     entries = [*(f"{way} {1e3 * times[way]:.0f} ms" for way in order), *filter(None, [missing])]

@@ -1,4 +1,4 @@
-"""What nystra keeps for a user between processes: engines, exported files, measured times."""
+"""What nystra keeps for a user between processes: engines, exported files, measured figures."""
 
 from __future__ import annotations
 
@@ -84,32 +84,32 @@ def key_of(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(stable_json(parts)).hexdigest()
 
 
-def remembered_times(key: str) -> dict[str, float]:
-    """Return the seconds that `remember_times` kept for a key; empty if there are none."""
+def remembered_figures(key: str) -> dict[str, float]:
+    """Return the figures that `remember_figures` kept for a key; empty if there are none."""
     try:
-        document = read_record(_times(key))
+        document = read_record(_figures(key))
     except NystraError:
         return {}
-    seconds = document.get("seconds") if document.get("key") == key else None
-    if not isinstance(seconds, dict):
+    figures = document.get("figures") if document.get("key") == key else None
+    if not isinstance(figures, dict):
         return {}
-    return seconds if all(is_number(one) and one > 0 for one in seconds.values()) else {}
+    return figures if all(is_number(one) and one > 0 for one in figures.values()) else {}
 
 
-def remember_times(key: str, of: str, seconds: Mapping[str, float]) -> bool:
-    """Keep measured seconds for a key; return whether the cache could be written.
+def remember_figures(key: str, of: str, figures: Mapping[str, float]) -> bool:
+    """Keep measured figures for a key; return whether the cache could be written.
 
     Args:
         key: From `key_of`.
-        of: What was timed, for people who read the file.
-        seconds: Seconds by the name of what took them, above 0.
+        of: What was measured, for people who read the file.
+        figures: Figures by name, such as seconds; those of 0 or less are measured again.
     """
     try:
-        write_record(_times(key), {"key": key, "of": of, "seconds": seconds})
+        write_record(_figures(key), {"key": key, "of": of, "figures": figures})
     except NystraError:
         return False
     return True
 
 
-def _times(key: str) -> Path:
-    return home() / "times" / f"{key}.json"
+def _figures(key: str) -> Path:
+    return home() / "figures" / f"{key}.json"

@@ -12,7 +12,7 @@ import torch
 from ... import __version__
 from ...core.errors import NystraError, ValidationError, foreign_reason
 from ...core.files.file_cache import file_of
-from ...core.files.user_cache import key_of, remember_times, remembered_times
+from ...core.files.user_cache import key_of, remember_figures, remembered_figures
 from ...models.own.fingerprint import computed_by
 from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import state_sha256
@@ -46,7 +46,7 @@ def choose(problem: Problem) -> tuple[Engine | None, Acceleration]:
         on_cpu = all(tensor.device.type == "cpu" for tensor in problem.tensors)
         names = timed_backends() if on_cpu else []
     file, key = model_file(problem, names)
-    seconds = remembered_times(key) if backend == AUTO else {}
+    seconds = remembered_figures(key) if backend == AUTO else {}
     remembered = {MODULE, *names} >= seconds.keys() >= {MODULE}
     if remembered:  # the others are opened only if the fastest one does not work any more
         fastest = [name for name in names if name == min(seconds, key=seconds.__getitem__)]
@@ -56,7 +56,7 @@ def choose(problem: Problem) -> tuple[Engine | None, Acceleration]:
         engines, reasons = _open(problem, file, names)
         seconds = _time(problem, engines)
         if backend == AUTO:
-            remember_times(key, f"a module at {problem.shapes}", seconds)
+            remember_figures(key, f"a module at {problem.shapes}", seconds)
     usable = {name: seconds[name] for name in (MODULE, *engines)}
     way = min(usable, key=usable.__getitem__) if backend == AUTO else backend
     report = Acceleration(way, problem.shapes, seconds, remembered, reasons=reasons)

@@ -1,150 +1,166 @@
-"""``--attn auto``: the fastest uniform plan that keeps a limit of change.
-
-1. Each candidate is timed at each site. Where it is not supported, or hardly faster than what was
-   trained, the site stays as trained.
-2. Each plan with one candidate everywhere is run on the images.
-3. The fastest plan that keeps the limit, on the images that were held out too, is chosen.
-"""
+"""``--attn auto``: the fastest uniform plan that keeps a limit of change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+from ...core.json_text import json_number
 from ...core.ports.port import size_text
-from ...models.loading import LoadedModel
+from ...runtime.metrics.measures import decibels
 from ..attention.candidates import candidates
 from ..attention.mechanism import Mechanism
+from ..attention.plan import Plan
 from ..attention.site import find_sites
 from ..auto_options import DEFAULT_BUDGET, AutoOptions, Proposal
 from ..load.stage import Prepared
 from ..targets import TENSORRT
-from .costs import Calls, CostTable, costs_of, foreign_warnings, record_calls
-from .result import Found, describe
-from .trials import Record, Trials, Tried, UniformPlan
+from .costs import find_costs
+from .trials import Sites, Trials, timed_size
 
 LEAST_GAIN = 1.1
-"""Speedup over the attention as trained that a candidate needs at a site: less is within the noise
-of timing."""
+"""Speedup over the attention as trained that a plan needs: less is within the noise of timing."""
 
 LEAST_ON_A_GPU = 32 * 32
-"""Tokens of a window from which linear attention may be faster on a GPU, by the count of
-instructions: below, exact attention on tensor cores needs fewer. Not measured on a GPU."""
+"""Tokens of a window from which linear attention has fewer instructions on a GPU; not measured."""
 
-Progress = Callable[[str], None]
+TRAINED = "as trained"
+
+
+@dataclass(frozen=True, eq=False)
+class UniformPlan:
+    """One mechanism at every site that it supports.
+
+    Attributes:
+        name: The mechanism in text.
+        sites: Path of each site -> its mechanism.
+        seconds: Seconds of all sites.
+        seen: Mean squared change of the output, the range taken as 1, of the images of the choice.
+        held_out: The same of the held-out images.
+    """
+
+    name: str
+    sites: Sites
+    seconds: float
+    seen: float = 0.0
+    held_out: float = 0.0
+
+    @property
+    def decibels(self) -> float:
+        """PSNR against the network as trained, of the worse part of the images."""
+        return decibels(max(self.seen, self.held_out))
+
+    def figures(self) -> dict[str, float | None]:
+        """Return the JSON form."""
+        return {
+            "attention_seconds": self.seconds,
+            "psnr_seen": json_number(decibels(self.seen)),
+            "psnr_held_out": json_number(decibels(self.held_out)),
+        }
 
 
 def find_plan(
-    prepared: Prepared, options: AutoOptions, folder: Path, progress: Progress
+    prepared: Prepared, options: AutoOptions, progress: Callable[[str], None]
 ) -> Proposal:
     """Return the fastest plan found that keeps the budget.
 
     Args:
         prepared: The network and its images.
         options: The options other than the budget.
-        folder: The folder of the measurements.
         progress: Called with progress messages.
 
     Raises:
-        NystraError: A bad table of costs, or a record of another checkpoint.
+        NystraError: A bad table of costs.
     """
-    loaded, images = prepared.loaded, prepared.images
-    record = Record(folder, loaded, replace=prepared.options.overwrite)
-    exact = exact_on_a_gpu(loaded) if prepared.options.target == TENSORRT else []
-    sites = {
-        site.path: candidates(site, coarse=images.coarse) for site in find_sites(loaded.network)
-    }
-    sites |= {path: sites[path][:1] for path in (*options.keep_full, *exact)}
-    progress("time attention")
-    calls = record_calls(loaded.network, loaded.facts)
-    record.costs = costs = costs_of(options.costs, sites, calls, record.costs, progress)
-    trained, *plans = uniform_plans(sites, calls, costs)
-    budget = DEFAULT_BUDGET if prepared.options.min_psnr is None else prepared.options.min_psnr
-    idle = "" if plans else _no_gain(loaded, exact)
-    if idle:
-        progress(idle)
-        found = Found(trained, trained, {})
+    images = prepared.images
+    trials = Trials(prepared)
+    every = site_plans(prepared, options.keep_full)
+    progress(f"time the attention of {len(every)} plans")
+    costs, warnings = find_costs(options.costs, trials, every)
+    trained = UniformPlan(TRAINED, every.pop(TRAINED), costs[TRAINED])
+    faster = [name for name in every if costs[name] * LEAST_GAIN <= trained.seconds]
+    plans = []
+    for number, name in enumerate(faster, 1):
+        progress(f"{number}/{len(faster)} try {name}")
+        plans.append(UniformPlan(name, every[name], costs[name], **trials.changes(every[name])))
+    budget = prepared.options.min_psnr or DEFAULT_BUDGET
+    chosen = choose(trained, plans, budget)
+    if images.coarse:
+        warnings.append(
+            "the network is large: `mechanism` auto tried some of the candidates, on one "
+            "crop of each image"
+        )
+    if chosen is trained:
+        warnings.append(f"`mechanism` auto keeps the attention as trained: {_why(plans, budget)}")
+        summary = f"no faster plan reaches {budget:g} dB" if plans else "no plan is faster"
     else:
-        trials = Trials(loaded, images, record, progress)
-        record.write()
-        found = choose(trained, plans, 10.0 ** (-budget / 10.0), trials)
-    proposal = describe(found, budget, images, size_text(calls.size), idle)
-    foreign = foreign_warnings(costs, options.costs)
-    return replace(proposal, warnings=(*foreign, *proposal.warnings))
+        size = size_text(timed_size(prepared.loaded.facts))
+        summary = (
+            f"{chosen.name}: mean {decibels(chosen.seen):.1f} dB of the images that it was chosen "
+            f"on, {decibels(chosen.held_out):.1f} dB on {', '.join(images.held_out_images)}, held "
+            f"out (wanted {budget:g} in the mean); attention alone "
+            f"{trained.seconds / chosen.seconds:.2f}x as fast as trained ({size}, in PyTorch)"
+        )
+    figures = {
+        "min_psnr": budget,
+        "held_out": list(images.held_out_images),
+        "attention_seconds_as_trained": trained.seconds,
+        "verified": len(plans) + 1,
+        "plans": {"chosen": chosen.figures()}
+        | {f"{plan.name} everywhere": plan.figures() for plan in plans},
+    }
+    return Proposal(_with_reasons(trained, chosen), summary, figures, tuple(warnings))
 
 
-def uniform_plans(
-    sites: Mapping[str, Sequence[Mechanism]], calls: Calls, costs: CostTable
-) -> list[UniformPlan]:
-    """Return the plan as trained, and one for each candidate that is faster at some site.
+def site_plans(prepared: Prepared, keep_full: Sequence[str]) -> dict[str, Sites]:
+    """Return the plan as trained, and one for each candidate with it where it is supported.
 
     Args:
-        sites: Path of a site -> its candidates, as trained first.
-        calls: The calls of the sites.
-        costs: The times of the candidates at these calls.
+        prepared: The network. For TensorRT small windows stay as trained: times are taken on this
+            machine's CPU and do not rank what a GPU runs.
+        keep_full: Sites that stay as trained.
     """
-    seconds = {
-        path: {each: costs.cost(calls.of[path], each) for each in row}
-        for path, row in sites.items()
-    }
-    trained = {path: row[0] for path, row in sites.items()}
-    plans = [_plan("as trained", trained, seconds)]
-    for candidate in dict.fromkeys(each for row in sites.values() for each in row[1:]):
-        chosen = dict(trained)
-        for path, row in seconds.items():
-            own = row[trained[path]]
-            if row.get(candidate, own) * LEAST_GAIN <= own:
-                chosen[path] = candidate
-        if chosen != trained:
-            plans.append(_plan(str(candidate), chosen, seconds))
+    rows: dict[str, list[Mechanism]] = {}
+    for site in find_sites(prepared.loaded.network):
+        rows[site.path] = candidates(site, coarse=prepared.images.coarse)
+        is_small = (site.tokens or LEAST_ON_A_GPU) < LEAST_ON_A_GPU
+        if site.path in keep_full or (is_small and prepared.options.target == TENSORRT):
+            del rows[site.path][1:]
+    trained = {path: row[0] for path, row in rows.items()}
+    plans: dict[str, Sites] = {TRAINED: trained}
+    for candidate in dict.fromkeys(each for row in rows.values() for each in row[1:]):
+        served = [path for path, row in rows.items() if candidate in row[1:]]
+        plans[str(candidate)] = trained | dict.fromkeys(served, candidate)
     return plans
 
 
-def _plan(
-    name: str, sites: Mapping[str, Mechanism], seconds: Mapping[str, Mapping[Mechanism, float]]
-) -> UniformPlan:
-    return UniformPlan(name, sites, {path: seconds[path][each] for path, each in sites.items()})
+def choose(trained: UniformPlan, plans: Sequence[UniformPlan], budget: float) -> UniformPlan:
+    """Return the fastest plan that stays above a limit in dB, or the one as trained."""
+    within = [plan for plan in plans if plan.decibels >= budget]
+    return min((*within, trained), key=lambda plan: plan.seconds)
 
 
-def choose(
-    trained: UniformPlan,
-    plans: Sequence[UniformPlan],
-    budget: float,
-    run: Callable[[UniformPlan, int], Tried],
-) -> Found:
-    """Return the fastest plan that keeps the budget, among all of them.
-
-    Args:
-        trained: The plan as trained, which changes nothing.
-        plans: The others.
-        budget: Mean squared change that a plan may make.
-        run: Runs a plan; also gets how many are to come, this one included.
-    """
-    tried = {plan: run(plan, len(plans) - number) for number, plan in enumerate(plans)}
-    within = [plan for plan in plans if tried[plan].worst <= budget]
-    return Found(trained, min((*within, trained), key=UniformPlan.time), tried)
-
-
-def exact_on_a_gpu(loaded: LoadedModel) -> list[str]:
-    """Return the sites that stay as trained for a GPU: windows below `LEAST_ON_A_GPU` tokens.
-
-    Times are taken on this machine's CPU and do not rank what a GPU runs.
-    """
-    sites = find_sites(loaded.network)
-    return [site.path for site in sites if site.tokens is not None and site.tokens < LEAST_ON_A_GPU]
-
-
-def _no_gain(loaded: LoadedModel, exact: Sequence[str]) -> str:
-    sites = find_sites(loaded.network)
-    if len(exact) == len(sites):
+def _why(plans: Sequence[UniformPlan], budget: float) -> str:
+    """Return why no plan was chosen."""
+    if not plans:
         return (
-            f"the file is for a GPU, and the windows of all {len(sites)} sites have less than "
-            f"{LEAST_ON_A_GPU} tokens: exact attention is expected to be the fastest there"
+            f"no candidate is {LEAST_GAIN:g} times as fast as trained on this machine (for a GPU, "
+            "where windows are large enough), so none was tried on images"
         )
-    counts = {site.tokens for site in sites if site.tokens is not None}
-    tokens = f" of {min(counts)} tokens" if len(counts) == 1 else ""
+    best = max(plans, key=lambda plan: plan.decibels)
     return (
-        f"no candidate is {LEAST_GAIN:g} times as fast as trained at any of the {len(sites)} "
-        f"sites{tokens} on this machine, so none was tried on images"
+        f"no plan that was tried reaches {budget:g} dB; {best.name} at every site has "
+        f"{best.decibels:.1f} dB. Use a lower `min_psnr` to allow more plans"
     )
+
+
+def _with_reasons(trained: UniformPlan, chosen: UniformPlan) -> Plan:
+    changed = (
+        f"{chosen.decibels:.1f} dB with it everywhere, attention in {1e3 * chosen.seconds:.3g} of "
+        f"{1e3 * trained.seconds:.3g} ms"
+    )
+    sites: dict[str, Mechanism] = {}
+    for path, mechanism in chosen.sites.items():
+        reason = changed if mechanism != trained.sites[path] else TRAINED
+        sites[path] = replace(mechanism, reason=reason)
+    return Plan(sites=sites)

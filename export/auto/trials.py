@@ -1,213 +1,118 @@
-"""Runs of whole plans, recorded one by one: an interrupted search continues.
-
-``<checkpoint>.auto.json`` next to the model file. It is kept: a choice for another budget reuses
-it. It belongs to one checkpoint, and its entries to images, window and version.
-"""
+"""Runs of uniform plans: their time, and the change of the output, which is remembered."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
 
 from ... import __version__
 from ...core.arrays import Array
-from ...core.errors import NystraError
-from ...core.files.writing import atomic_write_bytes
-from ...core.json_text import is_number, read_json, require_keys, require_version, stable_json
+from ...core.files.user_cache import key_of, remember_figures, remembered_figures
+from ...core.ports.port import Size
 from ...models.facts import Facts
-from ...models.loading import LoadedModel
-from ...runtime.metrics.measures import clipped_psnr
+from ...models.own.plain_copy import state_sha256
+from ...runtime.images.images import read_image
+from ...runtime.metrics.measures import measure_for
+from ...runtime.timing.turns import least_seconds
 from ..attention.mechanism import Mechanism
-from ..attention.site import neutral, swap
-from ..load.images import Images
+from ..attention.site import find_sites, neutral, swap
+from ..load.images import feeds_of, photographs
+from ..load.stage import Prepared
 from ..pytorch.network_session import NetworkSession
-from .costs import CostTable, is_table, parse_costs
 
-SCHEMA_VERSION = 1
-_PLANS = "plans"
-_KEYS = ("schema_version", "source_sha256", "costs", _PLANS)
+Sites: TypeAlias = Mapping[str, Mechanism]
+"""Path of each site -> its mechanism."""
 
-_ADVICE = "give `overwrite` to measure again and replace it, or choose another `output`"
-
-
-@dataclass(frozen=True, eq=False)
-class UniformPlan:
-    """One mechanism at every site that it serves and makes faster.
-
-    Attributes:
-        name: The mechanism in text.
-        sites: Path of each site -> its mechanism.
-        seconds: Path of each site -> its seconds.
-    """
-
-    name: str
-    sites: Mapping[str, Mechanism]
-    seconds: Mapping[str, float]
-
-    def time(self) -> float:
-        """Return the seconds of all sites."""
-        return sum(self.seconds.values())
+SECONDS = 3.0
+"""Seconds of attention after which no plan is timed again, once each ran three times."""
 
 
-class Tried(NamedTuple):
-    """Mean squared change of the output by a plan, the range taken as 1.
-
-    Attributes:
-        seen: Mean over the images of the choice.
-        held_out: Mean over the held-out images.
-    """
-
-    seen: float
-    held_out: float
-
-    @property
-    def worst(self) -> float:
-        """The larger one, which has to keep the budget."""
-        return max(self)
-
-
-class Record:
-    """The file and its content.
-
-    Attributes:
-        costs: The latest costs, or None.
-        plans: Key of images and the like -> text of a choice -> its changes, seen and held out.
-    """
-
-    def __init__(self, folder: Path, loaded: LoadedModel, *, replace: bool) -> None:
-        """Read earlier measurements, if the file exists.
-
-        Args:
-            folder: The folder of the file.
-            loaded: The network.
-            replace: Begin again if the file belongs to something else.
-
-        Raises:
-            NystraError: The file belongs to another checkpoint, or was not written by nystra.
-        """
-        self.costs: CostTable | None = None
-        self.plans: dict[str, dict[str, Sequence[float]]] = {}
-        self._path = folder / f"{loaded.checkpoint.path.stem}.auto.json"
-        self._sha256 = loaded.checkpoint.sha256
-        if self._path.exists():
-            try:
-                self._read(read_json(self._path, "what was measured"))
-            except NystraError as error:
-                if not replace:
-                    raise NystraError(f"{error}: {_ADVICE}") from error
-
-    def _read(self, document: Any) -> None:
-        where = f"what was measured, {self._path}"
-        document = require_version(document, where, SCHEMA_VERSION, "it was not written by nystra")
-        require_keys(document, where, _KEYS, _KEYS)
-        if document["source_sha256"] != self._sha256:
-            raise NystraError(
-                f"{where} is of another checkpoint ({document['source_sha256']!r:.14}..., this one "
-                f"is {self._sha256[:12]}...)"
-            )
-        if not is_table(document[_PLANS], _is_pair):
-            raise NystraError(f"{where}: {_PLANS!r} has values that are not pairs of numbers")
-        if document["costs"] is not None:
-            self.costs = parse_costs(document["costs"], where)
-        self.plans = document[_PLANS]
-
-    def write(self) -> None:
-        """Write the file, or raise NystraError."""
-        costs = None if self.costs is None else self.costs.as_dict()
-        values = (SCHEMA_VERSION, self._sha256, costs, self.plans)
-        atomic_write_bytes(self._path, stable_json(dict(zip(_KEYS, values, strict=True))))
-
-
-def _is_pair(value: Any) -> bool:
-    return (
-        isinstance(value, list) and len(value) == 2 and all(is_number(x) and x >= 0 for x in value)
-    )
+def timed_size(facts: Facts) -> Size:
+    """Return the size at which attention is timed: 128x128 in whole windows, or the fixed size."""
+    # The time of attention without windows cannot be scaled to more pixels.
+    cells = 4 if facts.window is None else -(-128 // facts.cell)
+    return facts.size(cells * facts.cell, cells * facts.cell)
 
 
 class Trials:
-    """Runs plans on all images against the network as trained, each plan once."""
+    """Runs plans of a network on images."""
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        images: Images,
-        record: Record,
-        progress: Callable[[str], None],
-    ) -> None:
-        """Begin without runs.
-
-        Args:
-            loaded: The network.
-            images: The images.
-            record: Earlier runs, to which new ones are added.
-            progress: Called with the number, the percentage and the remaining time of runs.
-        """
-        self._network, self._facts, self._images = loaded.network, loaded.facts, images
-        self._record, self._progress = record, progress
-        self._known = record.plans.setdefault(_fingerprint(loaded, images), {})
+    def __init__(self, prepared: Prepared) -> None:
+        """Take a network and its images; nothing is run."""
+        self._loaded, self._images = prepared.loaded, prepared.images
         self._exact: dict[str, Array] = {}
-        self._run, self._spent = 0, 0.0
+        # For one thread its own clock, which excludes other programs.
+        self._clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+        self._attention = 0.0  # seconds
 
-    def __call__(self, plan: UniformPlan, to_come: int) -> Tried:
-        """Return the change by a plan.
+    def key(self, plans: Mapping[str, Sites], **more: Any) -> str:
+        """Return the hash of the network, of plans by name, and of more that figures depend on."""
+        loaded = self._loaded
+        texts = {
+            name: {path: str(mechanism) for path, mechanism in plan.items()}
+            for name, plan in plans.items()
+        }
+        parts = [loaded.checkpoint.sha256, loaded.hyper, loaded.facts.window, __version__]
+        return key_of({"network": parts, "plans": texts, **more, "size": timed_size(loaded.facts)})
 
-        Args:
-            plan: The plan.
-            to_come: How many plans follow, this one included.
+    def time(self, plans: Mapping[str, Sites]) -> dict[str, float]:
+        """Return the seconds of attention in plans by name, run in turns on a photograph.
+
+        Those that take twice the time of the first one run three times only.
         """
-        key = "; ".join(f"{path}: {mechanism}" for path, mechanism in plan.sites.items())
-        if key not in self._known:
-            self._announce(to_come)
-            start = time.monotonic()
-            self._known[key] = self._changes(plan.sites)
-            self._record.write()
-            self._run, self._spent = self._run + 1, self._spent + time.monotonic() - start
-        return Tried(*self._known[key])
+        facts = self._loaded.facts
+        pixels = read_image(next(iter(photographs().values()))).pixels
+        feeds = feeds_of(facts, pixels, timed_size(facts)).values()
+        runs = {}
+        for name, plan in plans.items():
+            network = swap(self._loaded.network, plan, "operator")
+            for site in find_sites(network):
+                timed: Any = partial(self._call, site.module.implementation)
+                site.module.implementation = timed
+            runs[name] = partial(NetworkSession(network), *feeds)
+        return least_seconds(
+            runs, most_rounds=40, seconds=SECONDS, drop=2.0, clock=lambda: self._attention
+        )
 
-    def _announce(self, to_come: int) -> None:
-        """Report the next run: ``37/100 try plan 12, about 2 min 05 s left``."""
-        share = min(100, 1 + 100 * self._run // (self._run + to_come))
-        left = ""
-        if self._run:
-            minutes, seconds = divmod(round(self._spent / self._run * to_come), 60)
-            left = f", about {f'{minutes} min {seconds:02}' if minutes else seconds} s left"
-        self._progress(f"{share}/100 try plan {self._run + 1}{left}")
+    def _call(self, attention: Any, *arguments: Any) -> Tensor:
+        start = self._clock()
+        result: Tensor = attention(*arguments)
+        self._attention += self._clock() - start
+        return result
 
-    def _changes(self, plan: Mapping[str, Mechanism]) -> Tried:
-        if not self._exact:
-            self._exact = self._outputs(neutral(self._network))
-        changes: dict[bool, list[float]] = {False: [], True: []}
+    def changes(self, plan: Sites) -> Mapping[str, float]:
+        """Return the mean squared change of the output by a plan, the range taken as 1.
+
+        Returns:
+            ``seen``, the mean over the images of the choice, and ``held_out``, over the others.
+        """
+        samples = {
+            f"{name}: {port}": torch.from_numpy(array)
+            for name, feeds in self._images.samples.items()
+            for port, array in feeds.items()
+        }
+        key = self.key({"": plan}, samples=state_sha256(samples), held_out=self._images.held_out)
+        changes = remembered_figures(key) or self._measure(plan)
+        remember_figures(key, "the changes by a plan", changes)
+        return changes
+
+    def _measure(self, plan: Sites) -> dict[str, float]:
+        self._exact = self._exact or self._outputs(neutral(self._loaded.network))
+        measure = measure_for(self._loaded.facts.outputs[0])
+        changes: dict[str, list[float]] = {"seen": [], "held_out": []}
         for name, output in self._outputs(plan).items():
-            held = name in self._images.held_out
-            changes[held].append(change_of(self._facts, output, self._exact[name]))
-        return Tried(*(sum(part) / len(part) for part in changes.values()))
+            psnr = measure.value(output, self._exact[name])
+            part = "held_out" if name in self._images.held_out else "seen"
+            # 1 is the largest change.
+            changes[part].append(1.0 if math.isnan(psnr) else 10.0 ** (-psnr / 10.0))
+        return {part: sum(each) / len(each) for part, each in changes.items()}
 
-    def _outputs(self, plan: Mapping[str, Mechanism]) -> dict[str, Array]:
-        session = NetworkSession(swap(self._network, plan, "operator"))
+    def _outputs(self, plan: Sites) -> dict[str, Array]:
+        session = NetworkSession(swap(self._loaded.network, plan, "operator"))
         return {name: session(*feeds.values()) for name, feeds in self._images.samples.items()}
-
-
-def change_of(facts: Facts, got: Array, expected: Array) -> float:
-    """Return the mean squared difference of outputs, as the PSNR takes it: clipped, range 1.
-
-    It is 1, the largest possible value, if one is NaN.
-    """
-    psnr = clipped_psnr(got, expected, *(facts.outputs[0].range or (0.0, 1.0)))
-    return 1.0 if math.isnan(psnr) else 10.0 ** (-psnr / 10.0)
-
-
-def _fingerprint(loaded: LoadedModel, images: Images) -> str:
-    """Return a key of everything other than the checkpoint on which measured changes depend."""
-    parts = [__version__, loaded.facts.window, loaded.hyper, images.held_out]
-    digest = hashlib.sha256(stable_json(parts))
-    for name, feeds in images.samples.items():
-        digest.update(name.encode())
-        for array in feeds.values():
-            digest.update(str(array.shape).encode())
-            digest.update(array.tobytes())
-    return digest.hexdigest()[:16]

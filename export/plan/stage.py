@@ -113,8 +113,8 @@ def _propose_plan(prepared: Prepared, output: Path, progress: Callable[[str], No
     from ..auto.search import find_plan  # not needed for a plan of the user
 
     # A bad output is refused before the search, which takes minutes.
-    folder = _target(prepared, output, neutral(prepared.loaded.network)).parent
-    return find_plan(prepared, requested, folder, progress)
+    _target(prepared, output, neutral(prepared.loaded.network))
+    return find_plan(prepared, requested, progress)
 
 
 def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism]) -> Path:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nystra.core.files import file_cache
-from nystra.core.files.user_cache import remember_times, remembered_times
+from nystra.core.files.user_cache import remember_figures, remembered_figures
 from nystra.core.ports.port import Port
 from nystra.models.own.fingerprint import computed_by
 
@@ -46,22 +46,22 @@ def test_entries_of_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as changed:
         changed.setenv("NYSTRA_CACHE_DIR", str(outside))
         assert entry("c", b"no folder").read_bytes() == b"no folder"
-        assert remembered_times("c") == {}
-        assert not remember_times("c", "a module", {"torch": 0.5})
+        assert remembered_figures("c") == {}
+        assert not remember_figures("c", "a module", {"torch": 0.5})
     with pytest.raises(ZeroDivisionError):
         file_cache.file_of("accelerated", "d", lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
     assert not list(cache.glob("d*"))
 
 
 @pytest.mark.parametrize(
-    "damage", [("0.5", '"0.5"'), ("0.5", "-0.5"), ('"c"', '"d"'), ("seconds", "numbers"), ("}", "")]
+    "damage", [("0.5", '"0.5"'), ("0.5", "-0.5"), ('"c"', '"d"'), ("figures", "numbers"), ("}", "")]
 )
-def test_times_are_remembered(cache: Path, damage: tuple[str, str]) -> None:
-    assert remember_times("c", "a module", {"torch": 0.5})
-    assert remembered_times("c") == {"torch": 0.5}
-    path = cache.parent / "times/c.json"
+def test_figures_are_remembered(cache: Path, damage: tuple[str, str]) -> None:
+    assert remember_figures("c", "a module", {"torch": 0.5})
+    assert remembered_figures("c") == {"torch": 0.5}
+    path = cache.parent / "figures/c.json"
     path.write_text(path.read_text().replace(*damage))
-    assert remembered_times("c") == {}
+    assert remembered_figures("c") == {}
 
 
 class Scaled(nn.Module):

@@ -97,10 +97,10 @@ def test_bfloat16_takes_part_where_it_is_asked_for(timed: list[Any], model: Path
 
 
 def test_what_is_remembered_may_be_damaged(timed: list[Any], model: Path, tmp_path: Path) -> None:
-    for text in ("", "[]", '{"seconds": {"openvino": "x"}}', '{"seconds": {}}'):
+    for text in ("", "[]", '{"figures": {"openvino": "x"}}', '{"figures": {}}'):
         choose_fastest(SessionSpec(model))
-        (record,) = (tmp_path / "cache" / "times").glob("*.json")
-        assert json.loads(record.read_text())["seconds"]["openvino"] == 0.2
+        (record,) = (tmp_path / "cache" / "figures").glob("*.json")
+        assert json.loads(record.read_text())["figures"]["openvino"] == 0.2
         record.write_text(text)
     assert choose_fastest(SessionSpec(model)).spec.backend == "openvino"
     assert len(timed) == 5
