@@ -86,6 +86,10 @@ class WindowSite(AttentionSite):
         self.relative_position_bias_table = None
         self.implementation: WindowImplementation = exact_windows
 
+    def result_shape(self, qkv: Tensor) -> tuple[int, ...]:
+        """Return the shape of the attention of qkv."""
+        return (*qkv.shape[:-1], self.geometry.heads * self.geometry.value_dim)
+
     def attend(self, qkv: Tensor) -> Tensor:
         """Return the attention of qkv, computed by the current implementation."""
         return self.implementation(qkv, self.bias_table(), self.geometry)
@@ -108,6 +112,10 @@ class TokenSite(AttentionSite):
         self.geometry = geometry
         self.implementation: TokenImplementation = exact_tokens
 
+    def result_shape(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[int, ...]:
+        """Return the shape of the attention of q, k, v."""
+        return (*q.shape[:-1], v.shape[-1])
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return the attention of q, k, v by the current implementation."""
         return self.implementation(q, k, v, bias, self.geometry)
@@ -128,6 +136,12 @@ class PatchSite(AttentionSite):
         self.geometry = geometry
         self.implementation: PatchImplementation = exact_patches
 
+    def result_shape(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+        """Return the shape of the attention of the three maps."""
+        shrink, stride = self.geometry.shrink, self.geometry.value_stride
+        rows, columns = ((side + shrink - 1) // shrink * stride for side in query.shape[2:])
+        return (*value.shape[:2], rows, columns)
+
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor | None = None
     ) -> Tensor:
@@ -146,6 +160,10 @@ class MapSite(AttentionSite):
         super().__init__()
         self.scale = scale
         self.implementation: MapImplementation = exact_map
+
+    def result_shape(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[int, ...]:
+        """Return the shape of the attention of q, k, v."""
+        return (*v.shape[:2], *q.shape[2:])
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return the attention of q, k, v by the current implementation."""

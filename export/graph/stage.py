@@ -10,17 +10,13 @@ import onnx
 from ... import __version__
 from ...core.json_text import stable_json
 from ...core.metadata import ModelMetadata
-from ...models.registry import is_own
 from ...runtime.backends import find_backend
 from ..attention.cost import quadratic_bytes
 from ..attention.mechanism import Mechanism
-from ..attention.site import swap
 from ..load.stage import Prepared
 from ..plan.stage import Planned
 from ..progress import Steps
 from ..tracing.bodies import attach_bodies, inline_bodies
-from ..tracing.tidy import tidy
-from ..tracing.trace import trace
 from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
 from .metadata import describe, write_metadata
 from .preprocessing import prepend_preprocessing
@@ -131,10 +127,7 @@ def _graph(
         if transform.apply is not None or prepared.target is not None:
             make_initializers(model)
     else:
-        swapped = swap(prepared.traced.network, resolved, "operator")
-        once = not is_own(facts.architecture)
-        model = trace(swapped, facts, prepared.opset, fused=prepared.fused, once=once)
-        tidy(model, facts.inputs, facts.outputs)
+        model = prepared.site_graph.write_mechanisms(resolved)
     transformed = None
     if transform.apply is not None:
         progress(transform.name)

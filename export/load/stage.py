@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 from ...core.errors import NystraError
 from ...models.loading import LoadedModel
 from ...models.own.network import OwnNetwork
+from ...models.registry import is_own
 from ...runtime.metrics.measures import measure_for
 from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.as_trained.parameters import AsTrained
@@ -19,6 +21,7 @@ from ..auto_options import AutoOptions
 from ..options import OPSET, ExportOptions
 from ..rewrite.graph_network import GraphNetwork
 from ..targets import Target, find_target
+from ..tracing.site_graph import SiteGraph, trace_sites
 from ..transforms import Transform, find_transform
 from .file_type import is_onnx
 from .images import Feeds, Images, calibration_feeds, sample_side, validation_feeds
@@ -81,6 +84,17 @@ class Prepared:
         """The network if its sites replace nodes of a graph, or None if they are its modules."""
         network = self.traced.network
         return network if isinstance(network, GraphNetwork) else None
+
+    @cached_property
+    def site_graph(self) -> SiteGraph:
+        """The graph of a network whose sites are its modules; it is traced when it is first used.
+
+        Raises:
+            TraceError: It cannot be traced.
+        """
+        facts = self.traced.facts
+        once = not is_own(facts.architecture)
+        return trace_sites(self.traced.network, facts, self.opset, fused=self.fused, once=once)
 
     @property
     def samples(self) -> dict[str, Feeds]:

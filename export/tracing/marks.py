@@ -65,14 +65,19 @@ def _written_call(values: Sequence[Any], sizes: Any, ranks: Sequence[int], name:
 
 
 def _node(name: str, inputs: Sequence[Any], outputs: int) -> Any:
+    return write_placeholder(DOMAIN, name, inputs, outputs)
+
+
+def write_placeholder(domain: str, name: str, inputs: Sequence[Any], outputs: int) -> Any:
+    """Write a node of any operator while ``torch.onnx`` translates; return its results."""
     formal = onnx.defs.OpSchema.FormalParameter
     schema = onnx.defs.OpSchema(
         name,
-        DOMAIN,
+        domain,
         1,
         inputs=[formal(f"input_{place}", "T") for place in range(len(inputs))],
         outputs=[formal(f"output_{place}", "T") for place in range(outputs)],
         type_constraints=[("T", ["tensor(float)"], "")],
     )
-    results = Op(Opset(DOMAIN, 1), name, schema)(*inputs)
+    results = Op(Opset(domain, 1), name, schema)(*inputs)
     return [results] if outputs == 1 else results

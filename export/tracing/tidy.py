@@ -55,8 +55,14 @@ def tidy(model: onnx.ModelProto, inputs: Sequence[Port], outputs: Sequence[Port]
 
 def site_path(node: onnx.NodeProto) -> str:
     """Return the path of the innermost module that a traced node comes from, or ""."""
-    listed = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "[]")
-    return next((scope for scope in reversed(ast.literal_eval(listed)[:-1]) if scope), "")
+    return innermost_module(
+        next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "[]")
+    )
+
+
+def innermost_module(scopes: str) -> str:
+    """Return the path of the innermost module of the property `SCOPES` of a node, or ""."""
+    return next((scope for scope in reversed(ast.literal_eval(scopes)[:-1]) if scope), "")
 
 
 def _name_axes(value: onnx.ValueInfoProto, port: Port, factor: int) -> None:

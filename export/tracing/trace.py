@@ -34,6 +34,7 @@ from .shortcuts import (
     without_memory_formats,
     without_quadratic_rules,
 )
+from .site_calls import site_translations
 from .time_limit import within_limit
 from .trace_fault import trace_fault
 
@@ -67,10 +68,17 @@ def trace(
         TraceError: The network cannot be traced; the cause is in the message.
         UnsupportedModelError: Its code decides by sizes or draws random numbers.
     """
+    model = traced_graph(network, facts, opset, fused=fused, once=once)
+    merge_sizes(model.graph)
+    return optimized(model)
+
+
+def traced_graph(
+    network: nn.Module, facts: Facts, opset: int, *, fused: bool = False, once: bool = True
+) -> ir.Model:
+    """Return the graph of a network, not optimized; arguments and errors as of `trace`."""
     try:
-        model = graph_of(network, facts, opset, fused=fused, once=once)
-        merge_sizes(model.graph)
-        return optimized(model)
+        return graph_of(network, facts, opset, fused=fused, once=once)
     except (ExportError, UnsupportedModelError):
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
@@ -186,6 +194,8 @@ def trace_piece(
     opset: int,
     inputs: Sequence[str],
     output: str,
+    *,
+    fused: bool = False,
 ) -> onnx.ModelProto:
     """Trace a module that computes a piece of a graph, and whose sites are operators.
 
@@ -196,6 +206,7 @@ def trace_piece(
         opset: Version of the default domain, 18 or later.
         inputs: Names of the inputs.
         output: Name of the result.
+        fused: As in `trace`.
 
     Returns:
         A model with nodes of the domain ``nystra``.
@@ -207,7 +218,7 @@ def trace_piece(
         with _tracing():
             program, _ = exported(module, examples, by_argument(module, free))
         with parts_checked(FreeAxes.of(program, ())):
-            return optimized(converted(program, inputs, [output], opset, {}, module))
+            return optimized(converted(program, inputs, [output], opset, {}, module, fused=fused))
     except (ExportError, UnsupportedModelError):
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
@@ -226,7 +237,7 @@ def _written(
         input_names=inputs,
         output_names=outputs,
         opset_version=opset,
-        custom_translation_table=translation_table() | mark_translations(),
+        custom_translation_table=translation_table() | mark_translations() | site_translations(),
         optimize=False,
         verbose=False,
     )

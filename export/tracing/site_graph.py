@@ -1,0 +1,144 @@
+"""The graph of a network with declared sites, in which each of them is one node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import ExportError, TraceError
+from ...models.facts import Facts
+from ...plugins.domain import DOMAIN
+from ..attention.as_trained.parameters import AsTrained
+from ..attention.implementation import implement
+from ..attention.mechanism import Mechanism
+from ..attention.site import find_sites
+from ..execute.parts import find_reads, is_stored
+from ..execute.sites import SITE
+from .bodies import traced_opset
+from .copies import merge_sizes
+from .pieces import copy_piece, trace_attention
+from .site_calls import SiteCall, record_calls
+from .tidy import SCOPES, innermost_module, tidy
+from .trace import optimized, traced_graph
+
+
+class _Called(nn.Module):
+    """The attention of a site with the arguments of a call."""
+
+    def __init__(self, site: nn.Module, call: SiteCall) -> None:
+        super().__init__()
+        self.site, self.call = site, call
+
+    def forward(self, *tensors: Tensor) -> Any:
+        site: Any = self.site
+        return site.implementation(*self.call.fill_in(tensors))
+
+
+@dataclass(frozen=True)
+class SiteGraph:
+    """A network as a graph; the node of a site has the site's path as its name.
+
+    Attributes:
+        network: The network.
+        facts: Its facts.
+        model: The graph, not optimized.
+        calls: The calls of sites, by the operators of their nodes.
+        opset: Opset that mechanisms are traced for.
+        fused: As in `trace`.
+        pieces: The mechanisms that were traced.
+    """
+
+    network: nn.Module
+    facts: Facts
+    model: ir.Model
+    calls: Mapping[str, SiteCall]
+    opset: int
+    fused: bool
+    pieces: dict[str, onnx.ModelProto] = field(default_factory=dict)
+
+    def write_mechanisms(self, resolved: Mapping[str, Mechanism]) -> onnx.ModelProto:
+        """Return the graph with the nodes of the mechanism of each site, optimized.
+
+        Args:
+            resolved: Mechanism of every site of the network.
+
+        Raises:
+            TraceError: A mechanism cannot be traced.
+        """
+        model = self.model.clone()
+        sites: dict[str, Any] = {found.path: found.module for found in find_sites(self.network)}
+        for node in [node for node in model.graph if node.domain == SITE]:
+            path = str(node.name)
+            try:
+                piece = self._trace_once(node, sites[path], resolved[path])
+            except ExportError as error:
+                raise TraceError(f"the attention at {path}: {error}") from error
+            _replace_node(model.graph, node, copy_piece(piece, node, {}))
+        merge_sizes(model.graph)
+        model.opset_imports.pop(SITE, None)
+        model.opset_imports[DOMAIN] = 1
+        made = optimized(model)
+        tidy(made, self.facts.inputs, self.facts.outputs)
+        return made
+
+    def _trace_once(self, node: ir.Node, site: Any, mechanism: Mechanism) -> onnx.ModelProto:
+        """Return the mechanism at the node of a site; equal ones are traced once."""
+        call = self.calls[node.op_type]
+        reads_site = bool(
+            isinstance(mechanism, AsTrained) or mechanism.trained or mechanism.takes_site
+        )
+        key = repr((type(site).__name__, call, str(mechanism), node.name if reads_site else ""))
+        if key not in self.pieces:
+            before = site.implementation
+            site.implementation = implement(mechanism, site, "operator")
+            examples = [
+                torch.zeros(shape, dtype=dtype)
+                for shape, dtype in zip(call.shapes, call.dtypes, strict=True)
+            ]
+            try:
+                self.pieces[key] = trace_attention(
+                    _Called(site, call),
+                    examples,
+                    call.free,
+                    self.opset,
+                    has_weights=reads_site,
+                    fused=self.fused,
+                )
+            finally:
+                site.implementation = before
+        return self.pieces[key]
+
+
+def trace_sites(
+    network: nn.Module, facts: Facts, opset: int, *, fused: bool, once: bool
+) -> SiteGraph:
+    """Return the graph of a network with declared sites; arguments as of `trace`.
+
+    Raises:
+        TraceError: The network cannot be traced; the cause is in the message.
+        UnsupportedModelError: Its code decides by sizes or draws random numbers.
+    """
+    recorded, calls = record_calls(network)
+    model = traced_graph(recorded, facts, opset, fused=fused, once=once)
+    for node in model.graph:
+        if node.domain == SITE:
+            node.name = innermost_module(node.metadata_props[SCOPES])
+    traced = opset if fused else traced_opset(opset)
+    return SiteGraph(network, facts, model, calls, traced, fused)
+
+
+def _replace_node(graph: ir.Graph, node: ir.Node, nodes: list[ir.Node]) -> None:
+    """Put the nodes of a mechanism into a graph, in place of the node of its site."""
+    read = dict.fromkeys(value for one in nodes for value in find_reads(one))
+    for constant in filter(is_stored, read):
+        if str(constant.name) not in graph.initializers:
+            graph.register_initializer(constant)
+    name = node.outputs[0].name
+    result = next(value for one in nodes for value in one.outputs if value.name == name)
+    ir.convenience.replace_nodes_and_values(graph, node, [node], nodes, node.outputs, [result])
