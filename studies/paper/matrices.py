@@ -6,6 +6,7 @@ vectors as values give the matrix, with mask, bias, guard and clusters.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -133,8 +134,14 @@ def seen(model: LoadedModel, image: Pixels) -> list[Seen]:
 
 
 def _each(model: LoadedModel, inputs: Sequence[Pixels]) -> Iterator[Seen]:
-    for image in inputs:
-        yield from seen(model, image)
+    """Yield the input of each site for each image, and say on stderr which it is."""
+    name = model.checkpoint.path.stem
+    for number, image in enumerate(inputs, 1):
+        places = seen(model, image)
+        for at, place in enumerate(places, 1):
+            said = f"{name}: image {number}/{len(inputs)}, site {at}/{len(places)} {place.path}"
+            print(said, file=sys.stderr, flush=True)
+            yield place
 
 
 def error_rows(

@@ -84,7 +84,9 @@ def test_errors_and_figures_of_a_shipped_network(
     assert abs(small.mean() - clean[:32, :32].mean()) < 0.05
     on = ["--on", "swinir_x2_w16", str(noisy), "--side", "16"]
     paper.main(["errors", *on])
-    head, _, *lines = capsys.readouterr().out.strip().splitlines()
+    printed = capsys.readouterr()
+    assert "swinir_x2_w16: image 1/1, site 1/6 " in printed.err
+    head, _, *lines = printed.out.strip().splitlines()
     assert head.count("|") == 11
     assert len(lines) == 7
     means = [float(cell) for cell in lines[-1].split("|")[4:-1]]
