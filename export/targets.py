@@ -16,7 +16,7 @@ from ..core.lazy import Lazy
 if TYPE_CHECKING:
     import onnx
 
-    from .graph.editing import PassResult
+    from .execute.editing import PassResult
 
 TENSORRT = "tensorrt"
 

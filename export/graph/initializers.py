@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .editing import PassResult, drop_unread, replace_nodes
+from ..execute.editing import PassResult, drop_unread, replace_nodes
 
 _KINDS: dict[str, type[np.generic]] = {
     "value_float": np.float32,

@@ -11,7 +11,7 @@ import onnx
 from ...core.ports.port import Port
 from ...core.ports.preprocessing import Preprocessing, Resize
 from ...runtime.images.resampling import CUBIC
-from .editing import NodeWriter, PassResult
+from ..execute.editing import NodeWriter, PassResult
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 _SIDES = (2, 3)

@@ -6,8 +6,8 @@ import onnx
 
 from ...plugins.domain import DOMAIN, opset_of
 from ...plugins.operators.functions import fused_body
+from ..execute.editing import PassResult
 from ..tracing.bodies import inline_bodies
-from .editing import PassResult
 
 
 def make_standard(model: onnx.ModelProto) -> PassResult:

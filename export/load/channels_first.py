@@ -14,8 +14,8 @@ import onnx_ir as ir
 from onnx import helper
 
 from ...core.ports.port import IMAGE_AXES, Port
+from ..execute.editing import rename_values, replace_nodes
 from ..execute.parts import find_inputs
-from ..graph.editing import rename_values, replace_nodes
 from ..rewrite.sources import FileSource
 
 _TO_FIRST, _TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)

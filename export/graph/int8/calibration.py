@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
-from ..editing import NodeWriter
+from ...execute.editing import NodeWriter
 from ..probing import open_probe
 from .concats import group_by_scale
 from .layers import WeightLayer

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
-from ..editing import drop_unread, replace_nodes
+from ...execute.editing import drop_unread, replace_nodes
 from .concats import find_concats
 from .layers import KINDS, WeightLayer
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ..editing import NodeWriter
+from ...execute.editing import NodeWriter
 from .layers import WeightLayer
 
 SWITCHES = "nystra.exact"

@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ....core.errors import ExportError
 from ....plugins.domain import DOMAIN
+from ...execute.editing import PassResult
 from ...execute.parts import subgraphs
-from ..editing import PassResult
 from .body_nodes import write_body
 from .rules import RANK
 from .static_graph import StaticGraph

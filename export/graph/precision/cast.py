@@ -6,8 +6,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from ....plugins.domain import opset_of
+from ...execute.editing import rename_values, replace_nodes
 from ...execute.parts import find_names_read, subgraphs
-from ..editing import rename_values, replace_nodes
 from .choice import LowPrecision
 from .constants import Constants
 from .types import find_data_inputs, find_float_tensors

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
-from ..editing import NodeWriter
+from ...execute.editing import NodeWriter
 from ..probing import open_probe
 from .choice import LowPrecision
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from ..editing import NodeWriter
+from ...execute.editing import NodeWriter
 from .constants import read_low_copy
 from .table import LOW_TYPES, moves
 

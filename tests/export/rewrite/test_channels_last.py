@@ -15,7 +15,7 @@ import nystra.export
 from nystra.cli.main import main
 from nystra.core.errors import UnsupportedModelError
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
-from nystra.export.graph.editing import rename_values
+from nystra.export.execute.editing import rename_values
 from nystra.export.load.channels_first import put_channels_first
 from nystra.runtime.images.images import read_image
 from onnx_files import as_half, window_attention

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ..execute.parts import find_names_read_in, subgraphs
+from .parts import find_names_read_in, subgraphs
 
 
 @dataclass(frozen=True)
