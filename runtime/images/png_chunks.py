@@ -27,14 +27,8 @@ _USUAL = {
 def limit_metadata(stream: BinaryIO, name: str) -> tuple[BinaryIO, list[str]]:
     """Return a PNG whose metadata takes `MAX_METADATA` bytes unpacked, and what was left out.
 
-    libvips would unpack all texts: 800 kB of them took 2.3 GB.
-
-    Args:
-        stream: The file.
-        name: What to call it in the messages.
-
-    Returns:
-        The file itself, or its content without the chunks beyond the limit.
+    libvips would unpack all texts: 800 kB of them took 2.3 GB. Where chunks are left out, the file
+    is a copy in memory without them.
 
     Raises:
         NystraError: It is truncated.

@@ -27,18 +27,8 @@ _PIXELS_A_BYTE = 1 << 14
 _SIZES = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
 """Bytes of a value by its type; 1 for others."""
 _NUMBERS = {3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
-_OF_THE_PIXELS = (
-    *range(254, 260),
-    262,
-    266,
-    273,
-    274,
-    *range(277, 285),
-    *range(288, 294),
-    296,
-    297,
-)
-_OF_THE_PIXELS += (305, 317, *range(318, 326), 330, *range(338, 342), 347, *range(512, 533))
+_OF_THE_PIXELS = (*range(254, 260), 262, 266, 273, 274, *range(277, 285), *range(288, 294), 296)
+_OF_THE_PIXELS += (297, 305, *range(317, 326), 330, *range(338, 342), 347, *range(512, 533))
 _KEPT = frozenset((*_OF_THE_PIXELS, 270, 700, 33723, 34377, 34675))
 """Those, and the ones that libvips keeps."""
 
@@ -154,7 +144,7 @@ def only_page(stream: BinaryIO, name: str) -> tuple[int, str, list[str]]:
         raise NystraError(
             f"{name} holds colors of kind {colors} of TIFF, expected gray or RGB: convert it first"
         )
-    area = _area(entries, 256, 257)
+    area = _first(entries, 256) * _first(entries, 257)
     if compression not in _FAX_OR_JPEG and area > _PIXELS_A_BYTE * reader.length:
         raise NystraError(
             f"the image {name} is damaged: the file is too short for its {area} pixels"
@@ -199,10 +189,6 @@ def _has_all_tiles(entries: dict[int, Entry], area: int) -> bool:
         return False
     tiles = -(-_first(entries, 256) // width) * -(-_first(entries, 257) // height)
     return entries[324].length in (tiles, tiles * _first(entries, 277, 1))
-
-
-def _area(entries: dict[int, Entry], across: int, down: int) -> int:
-    return _first(entries, across) * _first(entries, down)
 
 
 def _first(entries: dict[int, Entry], tag: int, default: int = 0) -> int:
