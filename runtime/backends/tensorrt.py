@@ -64,17 +64,17 @@ def engine_taking(engines: Sequence[Engine], shapes: Shapes) -> Engine:
     Raises:
         NystraError: No engine does.
     """
+    ranges = []
     for engine in engines:
-        if not _refused(engine.record, shapes):
+        name = _refused(engine.record, shapes)
+        if not name:
             return engine
-    records = [engine.record for engine in engines]
-    name = _refused(records[0], shapes)
-    rows = [record.profile[name] for record in records if _refused(record, shapes) == name]
+        least, _, most = engine.record.profile[name]
+        ranges.append(f"{name!r} from {least} to {most}, got {shapes[name]}")
     raise NystraError(
-        f"the engines in the cache accept {name!r} "
-        f"{', '.join(f'from {row[0]} to {row[2]}' for row in rows)}; got {shapes[name]}: build one "
-        "for it, nystra build --minShapes ... --maxShapes ..., or run tiles of a size that they "
-        "accept (`tile`); see docs/gpu.md"
+        f"the engines in the cache accept {'; '.join(ranges)}: build one for it, nystra build "
+        "--minShapes ... --maxShapes ..., or run tiles of a size that they accept (`tile`); see "
+        "docs/gpu.md"
     )
 
 
@@ -198,7 +198,9 @@ class TensorrtBackend(Backend):
             if engine != loaded:
                 _close(self._runners)
                 polygraphy = self.engine.polygraphy
-                runner = polygraphy.TrtRunner(polygraphy.engine_from_bytes(engine.read()))
+                runner = polygraphy.TrtRunner(
+                    polygraphy.engine_from_bytes(engine.path.read_bytes())
+                )
                 runner.activate()
                 self._runners.append(runner)
             yield

@@ -22,12 +22,7 @@ from .model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, InputShapes,
 
 @dataclass(frozen=True)
 class BuildOptions(Options):
-    """How an engine is built.
-
-    Attributes:
-        backend: ``tensorrt`` or ``tensorrt-rtx``.
-        shapes: The requested profile.
-    """
+    """How an engine is built by the builder of this name, ``tensorrt`` or ``tensorrt-rtx``."""
 
     backend: str
     shapes: EngineShapes = field(default_factory=EngineShapes)
@@ -76,12 +71,7 @@ def build_engine(
     options: BuildOptions,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Engine:
-    """Build an engine, or find it in the cache.
-
-    Args:
-        model: The model and its plugin library.
-        options: How.
-        progress: Called with progress messages.
+    """Build an engine, or find it in the cache; ``progress`` is called with each step.
 
     Raises:
         NystraError: Bad input.
@@ -138,15 +128,10 @@ def build_engine(
 
 
 def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> Engine:
-    """Add an engine that was built elsewhere to this machine's cache.
-
-    Args:
-        model: The model it must have been built from.
-        engine: The file, its record next to it.
-        trust: The user trusts who made it.
+    """Add an engine that was built elsewhere, with its record next to it, to the cache.
 
     Raises:
-        NystraError: It is not trusted, or is of another model or plugin library.
+        NystraError: The user does not trust its author, or it is of another model or library.
     """
     if not trust:
         raise NystraError(

@@ -35,12 +35,7 @@ _ERRORS = {1: ExportError, 3: BackendUnavailableError}
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a builder refused.
-
-    Attributes:
-        node: Name of the node, or empty.
-        reason: The messages of TensorRT and of nystra's plugins.
-    """
+    """The node that a builder refused, or "", and the messages of TensorRT and of our plugins."""
 
     node: str
     reason: str
@@ -58,9 +53,8 @@ class Builder:
         title: Its name in sentences.
         modules: The first one that is installed is imported.
         note: What is added to the message that it is not installed.
-        rtx: It is TensorRT-RTX, for Polygraphy.
-        targets: The GPUs that it builds for ahead of time on a machine without one; none: it builds
-            for the GPU of its machine alone.
+        rtx: It is TensorRT-RTX, which builds for other GPUs too.
+        targets: Those that it builds for on a machine without a GPU.
     """
 
     name: str
@@ -83,8 +77,7 @@ class Builder:
         """Its Python module, imported at the first use, for Polygraphy too.
 
         Raises:
-            BackendUnavailableError: It is not installed, its libraries cannot be loaded, or this
-                process has imported Polygraphy for the other builder.
+            BackendUnavailableError: It cannot be loaded, or Polygraphy serves the other one here.
         """
         self.require()
         config: Any = import_module("polygraphy.config")
@@ -142,15 +135,8 @@ class Builder:
     ) -> dict[str, Any]:
         """Send one request to a fresh process of `worker` and return its answer.
 
-        Args:
-            model: The model and its plugin library.
-            do: What to do, see `worker`.
-            seconds: The process is ended when it has not answered by then.
-            **request: The other entries of the request.
-
-        Returns:
-            The answer, of which ``refusal`` is a `Refusal` or None; a process that died or took too
-            long is a refusal and no more.
+        Its ``refusal`` is a `Refusal` or None; a process that died or took longer than ``seconds``
+        is a refusal and no more.
 
         Raises:
             NystraError: The process reported bad input.
@@ -168,12 +154,13 @@ class Builder:
                 except ChildError as error:
                     if error.death is None:
                         raise _ERRORS.get(error.exit_code, NystraError)(str(error)) from error
-                    answer = {"refusal": {"node": "", "reason": str(error)}}
-        if (refused := answer.get("refusal")) is not None:
-            plugin = next((line for line in child.output if line.startswith("nystra: ")), "")
-            remark = plugin and f" The plugin says: {plugin[len('nystra: ') :]}."
-            reason = " ".join(refused["reason"].split())[:600]
-            answer["refusal"] = Refusal(refused["node"], reason + remark)
+                    answer = {"refusal": ["", str(error)]}
+        if (refused := answer["refusal"]) is not None:
+            node, reason = refused[0], " ".join(refused[1].split())[:600]
+            remarks = [line for line in child.output if line.startswith("nystra: ")]
+            if remarks:
+                reason += f" The plugin says: {remarks[0][len('nystra: ') :]}."
+            answer["refusal"] = Refusal(node, reason)
         return answer
 
     def links(self, folder: Path) -> dict[str, str]:
@@ -222,11 +209,7 @@ def find_builder(name: str) -> Builder:
 
 
 def plugin_nodes(path: Path) -> list[str]:
-    """Return the names of the nodes of a model that have a plugin, themselves or in their body.
-
-    Raises:
-        NystraError: The file is missing, not ONNX or cut short.
-    """
+    """Return the names of the nodes of a model that have a plugin, themselves or in their body."""
     bodies = read_onnx_header(path).functions
     found = []
     for name, operator in domain_nodes(path, DOMAIN):
@@ -237,16 +220,9 @@ def plugin_nodes(path: Path) -> list[str]:
 
 
 def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
-    """Return a refusal if the plugin library is loaded but a plugin was not taken.
-
-    Args:
-        model: The model and its plugin library.
-        plugins: Names of the network's plugin layers.
-    """
-    if model.library is None:
-        return None
-    nodes = plugin_nodes(model.path)
-    if len(plugins) >= len(nodes):
+    """Return a refusal if a loaded plugin library serves fewer nodes than have a plugin."""
+    nodes = [] if model.library is None else plugin_nodes(model.path)
+    if model.library is None or len(plugins) >= len(nodes):
         return None
     without = [name for name in nodes if not any(name in plugin for plugin in plugins)]
     return Refusal(

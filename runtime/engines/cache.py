@@ -12,6 +12,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,7 @@ class EngineRecord:
 
     @property
     def key(self) -> str:
-        """SHA-256 of everything that the engine depends on.
-
-        Of model and library it includes the contents and not the names, of a data file the contents
-        and the location in the model.
-        """
+        """SHA-256 of all that the engine depends on: contents, not names of model and library."""
         return key_of(asdict(replace(self, model="", plugins=[])))
 
     def as_json(self) -> bytes:
@@ -89,45 +86,41 @@ class EngineRecord:
         value = require_version(value, where, SCHEMA_VERSION, "build the engine again")
         kinds = {item.name: type(getattr(cls(), item.name)) for item in fields(cls)}
         require_keys(value, where, kinds, kinds)
-        wrong = [name for name, kind in kinds.items() if not isinstance(value[name], kind)]
-        wrong = wrong or [name for name in kinds if not _fits(name, value[name])]
+        wrong = [
+            f"{name} {shown(value[name])}"
+            for name, kind in kinds.items()
+            if not isinstance(value[name], kind) or not _fits(name, value[name])
+        ]
         if wrong:
-            got = ", ".join(f"{name} {shown(value[name])}" for name in wrong)
-            raise NystraError(f"{where} has keys of the wrong type or form: {got}")
-        profile = {
-            name: tuple(tuple(shape) for shape in row) for name, row in value["profile"].items()
-        }
+            raise NystraError(f"{where} has keys of the wrong type or form: {', '.join(wrong)}")
+        profile = {name: tuple(map(tuple, row)) for name, row in value["profile"].items()}
         return cls(**{**value, "profile": profile})
 
 
 def _fits(name: str, value: Any) -> bool:
-    """Return whether a value is of the form that its users expect: printed texts, and shapes."""
+    """Return whether a value is of the form that its users expect: shapes, and printed texts."""
     if name == "profile":
-        return all(_is_row(row) for row in value.values())
-    texts = [value] if isinstance(value, str) else []
-    if isinstance(value, list):
-        texts = value
-    if name == "hashes":
-        texts = list(value.values())
+        return all(map(_is_row, value.values()))
     if name == "device":
-        texts = [value.get("name", ""), value.get("capability", "")]
+        value = [value.get("name", ""), value.get("capability", "")]
+    elif isinstance(value, dict):
+        value = list(value.values())
+    texts = value if isinstance(value, list) else [str(value)]
     return all(isinstance(text, str) and text.isprintable() for text in texts)
 
 
 def _is_row(row: Any) -> bool:
-    if not isinstance(row, list) or len(row) != 3:
+    if not isinstance(row, list) or list(map(type, row)) != [list] * 3:
         return False
-    if not all(isinstance(shape, list) for shape in row):
-        return False
-    return all(is_whole(side) and 0 < side <= _LARGEST_SIDE for shape in row for side in shape)
+    return all(is_whole(side) and 0 < side <= _LARGEST_SIDE for side in chain(*row))
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A finished engine.
+    """A finished engine, in the cache or a copy, with its record next to it.
 
     Attributes:
-        path: Where it is: in the cache, or a copy with its record next to it.
+        path: Where it is.
         record: Its record.
         fresh: It was built now, not found.
     """
@@ -152,14 +145,6 @@ class Engine:
         target = "-".join(self.record.targets) or str(self.record.device.get("capability", "any"))
         name = f"{Path(self.record.model).stem}_{self.record.backend}_{target}.engine"
         return re.sub(r"[/\\:]", "_", name)
-
-    def read(self) -> bytes:
-        """Return its bytes.
-
-        Raises:
-            NystraError: It is missing.
-        """
-        return regular_file(self.path, "the engine").read_bytes()
 
     def copied(self, output: Path) -> Engine:
         """Copy it and its record out of the cache; return the copy.
@@ -187,28 +172,20 @@ def cache_folder() -> Path:
     folder = home() / "engines"
     make_folder(folder.parent)
     require_own_folder(folder.parent.resolve(), _ADVICE)
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    make_folder(folder)
     require_own_folder(folder, f"delete it, or {_ADVICE}")
-    if os.name == "posix":
-        mode = folder.stat().st_mode
-        if mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise NystraError(
-                f"{folder} has the mode {stat.S_IMODE(mode):o}, so other users could put an "
-                f"engine there, which is executable code: delete it, or {_ADVICE}"
-            )
-        folder.chmod(0o700)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if os.name == "posix" and mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise NystraError(
+            f"{folder} has the mode {mode:o}, so other users could put an engine there, which is "
+            f"executable code: delete it, or {_ADVICE}"
+        )
+    folder.chmod(0o700)
     return folder
 
 
 def store(record: EngineRecord, engine: Path, *, fresh: bool = False) -> Engine:
-    """Put an engine into the cache, in place of one of the same key.
-
-    Args:
-        record: Its record.
-        engine: The file, which is copied.
-        fresh: It was built now.
+    """Copy an engine into the cache, in place of one of the same key.
 
     Raises:
         NystraError: The cache cannot be written.
@@ -240,14 +217,10 @@ def find(key: str) -> Engine | None:
 
 def every() -> Iterator[Engine]:
     """Yield the engines of the cache, the newest first; they are not read."""
-    engines = cache_folder().glob(f"[0-9a-f]*/{_ENGINE}")
-    for path in sorted(engines, key=_modified, reverse=True):
+    ages = {}
+    for path in cache_folder().glob(f"[0-9a-f]*/{_ENGINE}"):
+        with contextlib.suppress(OSError):  # another process has just removed it
+            ages[path] = path.lstat().st_mtime
+    for path in sorted(ages, key=ages.__getitem__, reverse=True):
         with contextlib.suppress(NystraError):
             yield Engine.beside(path)
-
-
-def _modified(path: Path) -> float:
-    try:
-        return path.lstat().st_mtime
-    except OSError:  # another process has just removed it
-        return 0.0

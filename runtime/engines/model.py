@@ -85,21 +85,17 @@ class EngineShapes(Options):
 def make_profile(
     inputs: Sequence[Port], shapes: EngineShapes | None = None, tile: int | None = None
 ) -> Profile:
-    """Return the profile of a model.
+    """Return the profile of a model with these inputs.
 
-    Args:
-        inputs: The model's.
-        shapes: The requested ones; missing ones of the three are those of the best or the largest
-            one.
-        tile: Side of the image where no shapes are requested: one fixed shape, of batch 1.
+    Without shapes it is one tile of batch 1. Of the three, missing ones are those of the best or
+    the largest one.
 
     Raises:
         NystraError: A shape has an unknown name, another rank or another fixed size, the three
             are not in order, or an input has free sizes and no shape is requested.
     """
     dynamic = {port.name: port for port in inputs if port.free_axes()}
-    wanted = EngineShapes() if shapes is None else shapes
-    if not wanted.changed():
+    if shapes is None or not shapes.changed():
         side = DEFAULT_TILE if tile is None else tile
         return {name: (_tile_shape(port, side),) * 3 for name, port in dynamic.items()}
     if tile is not None:
@@ -107,13 +103,12 @@ def make_profile(
             "`tile` and `min_shapes`, `opt_shapes`, `max_shapes` exclude each other: give one "
             "of the two"
         )
-    least, best, largest = wanted.min_shapes, wanted.opt_shapes, wanted.max_shapes
-    best = best or largest or least or {}
-    given = (least or best, best, largest or best)
+    best = shapes.opt_shapes or shapes.max_shapes or shapes.min_shapes or {}
+    given = (shapes.min_shapes or best, best, shapes.max_shapes or best)
     if wrong := sorted(set().union(*given) - {port.name for port in inputs}):
         names = ", ".join(port.name for port in inputs)
         raise NystraError(f"the model has no input {', '.join(wrong)}; its inputs are {names}")
-    return {name: _row(port, *(one.get(name) for one in given)) for name, port in dynamic.items()}
+    return {name: _row(port, [one.get(name) for one in given]) for name, port in dynamic.items()}
 
 
 def _tile_shape(port: Port, side: int) -> Shape:
@@ -122,25 +117,24 @@ def _tile_shape(port: Port, side: int) -> Shape:
     return port.shape(dict.fromkeys(SIDES, side) | dict(port.lengths))
 
 
-def _row(
-    port: Port, least: Shape | None, best: Shape | None, largest: Shape | None
-) -> tuple[Shape, Shape, Shape]:
+def _row(port: Port, shapes: Sequence[Shape | None]) -> tuple[Shape, Shape, Shape]:
+    least, best, largest = shapes
     if least is None or best is None or largest is None:
         raise NystraError(f"{_open(port)}: give its shapes")
-    row = (least, best, largest)
-    for shape in row:
-        if len(shape) != len(port.axes) or any(
-            port.lengths.get(axis, got) != got for axis, got in zip(port.axes, shape, strict=True)
+    for shape in (least, best, largest):
+        fixed = [port.lengths.get(axis) for axis in port.axes]
+        if len(shape) != len(fixed) or any(
+            length not in (None, side) for length, side in zip(fixed, shape, strict=True)
         ):
             raise NystraError(
                 f"the shape {shape} does not fit the input {port.name!r}, {_shape_text(port)}"
             )
-    if not all(a <= b <= c for a, b, c in zip(*row, strict=True)):
+    if not all(a <= b <= c for a, b, c in zip(least, best, largest, strict=True)):
         raise NystraError(
             f"the shapes of {port.name!r} are not in order: smallest {least}, best {best}, "
             f"largest {largest}"
         )
-    return row
+    return least, best, largest
 
 
 def _open(port: Port) -> str:
@@ -171,11 +165,7 @@ class EngineModel:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], library: str | Path | None = "auto") -> EngineModel:
-        """Find a model and its plugins.
-
-        Args:
-            path: The ONNX file.
-            library: ``auto``, ``none`` or the path of a built libnystra_trt.
+        """Find a model and its plugins: ``auto``, ``none`` or the path of a libnystra_trt.
 
         Raises:
             NystraError: The file is missing or not ONNX, or the library given is not a file.

@@ -4,13 +4,11 @@ Every request has ``backend``, ``model`` and ``library`` (a path or null), and `
 
 - ``parse`` with ``cases``, a list of {input: shape} -> the network, and the shapes of all outputs
   for each case;
-- ``check`` with ``profile`` and ``targets`` -> whether the checks that begin a build passed; of
-  TensorRT-RTX whether the build did;
-- ``build`` with the same, ``level`` and ``output`` -> the engine is
-  in the file ``output``.
+- ``build`` with ``profile``, ``targets``, ``level`` and ``output``, the file for the engine;
+- ``check`` with the same, as far as a build gets without a GPU.
 
-Every answer has ``version`` and ``refusal``. Polygraphy parses, configures and builds; the rest is
-what it lacks.
+Every answer has ``version`` and ``refusal``, a node and a reason or null. Polygraphy parses,
+configures and builds; the rest is what it lacks.
 """
 
 from __future__ import annotations
@@ -33,9 +31,6 @@ from ..model.external_data import external_files
 from ..model.onnx_header import copy_without_functions
 from ..workers.loop import Send, answer_requests
 from .builder import Builder, find_builder, polygraphy_logger
-
-CPU_ONLY = {"TRT_INTERNAL_OPTIONS": "--cpu_only=1"}
-"""Builder and parser of TensorRT without a driver, as NVIDIA's own ``trtexec --cpuOnly``."""
 
 CPU_ONLY_REFUSED = "CPU-only builder"
 """In the reason of a TensorRT that cannot begin a build without a GPU."""
@@ -69,29 +64,29 @@ class _EngineWorker:
         self._request, self._send = request, send
         self._builder = find_builder(request["backend"])
         if not self._builder.rtx and isinstance(gpu.find_device(), str):
-            for name, value in CPU_ONLY.items():
-                os.environ.setdefault(name, value)
+            # Builder and parser without a driver, as NVIDIA's own ``trtexec --cpuOnly``.
+            os.environ.setdefault("TRT_INTERNAL_OPTIONS", "--cpu_only=1")
         self._result = {"version": self._builder.version, "refusal": None}
         self._failed = import_module("polygraphy.exception").PolygraphyException
         self._log = _Log()
         self._network: Any = ()
 
     def answer(self) -> dict[str, Any]:
-        if self._request["library"] is not None:
+        library, model = self._request["library"], Path(self._request["model"])
+        if library is not None:
             try:
-                self._builder.load_plugins(Path(self._request["library"]))
+                self._builder.load_plugins(Path(library))
             except NystraError as error:
                 raise NystraError(": ".join([str(error), *self._log.errors[:1]])) from error
         values: dict[str, Any] = {}
         try:
-            model = Path(self._request["model"])
-            self._network = (
-                parsed(self._builder, str(model))
-                if self._request["library"] is None
-                else _parsed_with_plugins(self._builder, model)
-            )
+            with scratch_folder() as folder:
+                copy = model if library is None else copy_for_plugins(model, folder)
+                self._network = parsed(self._builder, str(copy))
             if not self._log.errors:  # the parser may be content with what it reported as an error
-                values = getattr(self, f"_{self._request['do']}")()
+                values = {"parse": self._parse, "check": self._check, "build": self._build}[
+                    self._request["do"]
+                ]()
         except self._failed as error:
             self._log.errors.append(str(error))
         return {**self._result, **values, "refusal": self._refusal()}
@@ -124,19 +119,16 @@ class _EngineWorker:
 
     def _build(self) -> dict[str, Any]:
         """Build, and write the engine if a file is named for it."""
-        request = self._request
+        request, level = self._request, self._request.get("level")
+        profile, targets = request["profile"], request["targets"]
         try:
             config = configuration(
-                self._builder,
-                self._network,
-                request["profile"],
-                request["targets"],
-                builder_optimization_level=request.get("level"),
+                self._builder, self._network, profile, targets, builder_optimization_level=level
             )
         except self._failed as error:
             raise NystraError(
                 f"{self._builder.name} {self._builder.version} cannot be configured for "
-                f"{' '.join(request['targets'])} and the profile {request['profile']}: {error}"
+                f"{' '.join(targets)} and the profile {profile}: {error}"
             ) from error
         build = self._builder.polygraphy.engine_bytes_from_network
         engine = bytes(build(self._network, config))
@@ -145,17 +137,16 @@ class _EngineWorker:
             Path(request["output"]).write_bytes(engine)
         return {}
 
-    def _refusal(self) -> dict[str, str] | None:
-        """Return the first error of the log and its node, which Polygraphy's exceptions lack."""
+    def _refusal(self) -> tuple[str, str] | None:
+        """Return the node of the first error of the log, which Polygraphy's exceptions lack."""
         for reason in self._log.errors:
             if found := _PARSED_NODE.match(reason):
-                return {"node": found[1], "reason": reason}
+                return found[1], reason
         if not self._log.errors:
             return None
         reason = self._log.errors[0]
         names = (layer.name for layer in (self._network[1] if self._network else ()))
-        node = max((name for name in names if name in reason), key=len, default="")
-        return {"node": node, "reason": reason}
+        return max((name for name in names if name in reason), key=len, default=""), reason
 
     def _outputs(self) -> Any:
         """Return name -> (type, shape) of the outputs."""
@@ -177,20 +168,18 @@ class _EngineWorker:
             try:
                 shapes.append([list(shape) for _, shape in self._outputs().values()])
             except (RuntimeError, ValueError) as error:  # an invalid shape, in the bindings' words
+                layer = next((layer.name for layer in net if not _has_shapes(layer)), "an output")
                 reason = next(iter(self._log.errors), str(error))
-                text = f"{self._first_without_shape()}: no shape for {case}: {reason}"
-                self._log.errors.insert(0, text)
+                self._log.errors.insert(0, f"{layer}: no shape for {case}: {reason}")
                 break
         return shapes
 
-    def _first_without_shape(self) -> str:
-        for layer in self._network[1]:
-            try:
-                for index in range(layer.num_outputs):
-                    list(layer.get_output(index).shape)
-            except (RuntimeError, ValueError):
-                return str(layer.name)
-        return "an output"
+
+def _has_shapes(layer: Any) -> bool:
+    try:
+        return all(list(layer.get_output(i).shape) is not None for i in range(layer.num_outputs))
+    except (RuntimeError, ValueError):
+        return False
 
 
 def parsed(builder: Builder, model: str) -> Any:
@@ -199,22 +188,11 @@ def parsed(builder: Builder, model: str) -> Any:
     return builder.polygraphy.network_from_onnx_path(model, strongly_typed=strongly)
 
 
-def _parsed_with_plugins(builder: Builder, model: Path) -> Any:
-    """Return what `parsed` returns, of the model without the bodies of operators that are plugins.
-
-    Within the body of another operator the parsers of TensorRT 11 and TensorRT-RTX take a body if
-    there is one, and a plugin otherwise.
-    """
-    with scratch_folder() as folder:
-        return parsed(builder, str(copy_for_plugins(model, folder)))
-
-
 def copy_for_plugins(model: Path, folder: Path) -> Path:
     """Write a model without the bodies of operators that are plugins, with links to its data.
 
-    Args:
-        model: The model file.
-        folder: An empty folder, for the copy and the links.
+    Within the body of another operator the parsers of TensorRT 11 and TensorRT-RTX take a body if
+    there is one, and a plugin otherwise.
 
     Raises:
         NystraError: The model or one of its data files cannot be read.
@@ -237,17 +215,10 @@ def configuration(
     targets: Sequence[str] = (),
     **settings: Any,
 ) -> Any:
-    """Return a builder's configuration without TF32.
+    """Return the configuration of a network that `parsed` returned, without TF32.
 
     TensorRT rounds the factors of float32 products to TF32 (10 bits of mantissa) by default, in
     strongly typed networks too; for TensorRT-RTX Polygraphy leaves it on.
-
-    Args:
-        builder: The builder.
-        network: What `parsed` returned.
-        profile: Input name -> smallest, best and largest shape.
-        targets: For TensorRT-RTX, the GPUs to build for; none: that of this machine.
-        **settings: Of Polygraphy's ``CreateConfig``; None for the builder's own.
 
     Raises:
         PolygraphyException: The profile is not one of this network, or there is no such target.

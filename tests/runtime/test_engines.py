@@ -238,7 +238,7 @@ def answer(request, send):
     if do == "late":
         time.sleep(60)
     if do == "refuse":
-        return {"refusal": {"node": "n", "reason": "a\\n  b"}}
+        return {"refusal": ["n", "a\\n  b"]}
     if do == "die":
         os.kill(os.getpid(), signal.SIGSEGV)
     if do == "bad":
