@@ -131,7 +131,10 @@ def drop_slower(
 
 
 def _replace_together(
-    network: GraphNetwork, facts: Facts, resolved: Mapping[str, Mechanism], paths: set[str]
+    network: GraphNetwork,
+    facts: Facts,
+    resolved: Mapping[str, Mechanism],
+    paths: set[str],
 ) -> Timed:
     replaced = insert_mechanisms(network, resolved, {*network.paths} - paths).model
     attach_bodies(replaced)
@@ -141,14 +144,15 @@ def _replace_together(
 
 
 def _piece(
-    network: GraphNetwork, facts: Facts, resolved: Mapping[str, Mechanism], item: Replacement
+    network: GraphNetwork,
+    facts: Facts,
+    resolved: Mapping[str, Mechanism],
+    item: Replacement,
 ) -> Timed:
     values = network.values([str(value.name) for value in item.inputs], _make_images(facts))
     planned = plan_replacement(network, item, resolved)
-    own, replaced = (
-        _model(network.source.graph_model, nodes, item, values)
-        for nodes in (item.own, planned.nodes)
-    )
+    own = _model(network.source.graph_model, item.own, item, values)
+    replaced = _model(network.source.graph_model, planned.nodes, item, values)
     attach_bodies(replaced)
     names = {entry.name for entry in (*own.graph.input, *replaced.graph.input)}
     feeds = {name: copy_from_ort(values[name]) for name in names}

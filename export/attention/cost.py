@@ -195,7 +195,8 @@ def _counting(
             each = BYTES_PER_FUSED_SCORE
 
     def call(query: Tensor, key: Tensor, *others: Any) -> Tensor:
-        queries, keys = (tensor.shape[2] * tensor.shape[3] / shrink**2 for tensor in (query, key))
+        queries = query.shape[2] * query.shape[3] / shrink**2
+        keys = key.shape[2] * key.shape[3] / shrink**2
         counts.append(each * queries * keys)
         return inner(query, key, *others)
 

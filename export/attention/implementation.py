@@ -162,7 +162,12 @@ class _TokensOfWindows:
 
     tokens: TokenImplementation
 
-    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+    def __call__(
+        self,
+        qkv: Tensor,
+        bias_table: Tensor | None,
+        geometry: WindowGeometry,
+    ) -> Tensor:
         q, k, v = (part.flatten(0, 1) for part in partition(qkv, geometry))
         bias = None if bias_table is None else window_bias(bias_table, geometry).unsqueeze(0)
         out = self.tokens(q, k, v, bias, _tokens_of(geometry))
@@ -180,10 +185,18 @@ class _TokensOfMaps:
         own: Mechanism = self.tokens.mechanism
         return own
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+    ) -> Tensor:
         sides = q.shape[2], q.shape[3]
         geometry = TokenGeometry(sides, sides, scale, before=(0, 0))
-        q, k, v = (part.flatten(2).mT.unsqueeze(1) for part in (q, k, v))
+        q = q.flatten(2).mT.unsqueeze(1)
+        k = k.flatten(2).mT.unsqueeze(1)
+        v = v.flatten(2).mT.unsqueeze(1)
         out: Tensor = self.tokens(q, k, v, None, geometry)
         back: Tensor = out.squeeze(1).mT.unflatten(2, sides)
         return back

@@ -102,12 +102,22 @@ def _attend(
     return out
 
 
-def _one_node(a: Tensor, iterations: int, batch_init: bool | int, regions: None) -> Tensor:
+def _one_node(
+    a: Tensor,
+    iterations: int,
+    batch_init: bool | int,
+    regions: None,
+) -> Tensor:
     """Return the pseudoinverse as a node ``NystraPinv``, which knows no regions."""
     return in_form(pinv, "operator")(a, iterations=iterations, batch_init=int(batch_init))
 
 
-def _landmarks(tokens: Tensor, before: int, grid: tuple[int, ...], mechanism: Landmarks) -> Tensor:
+def _landmarks(
+    tokens: Tensor,
+    before: int,
+    grid: tuple[int, ...],
+    mechanism: Landmarks,
+) -> Tensor:
     parts = mechanism.on(grid)
     rest = tokens[:, :, before:]
     if all(type(side) is int for side in grid):

@@ -38,7 +38,12 @@ class NodeWriter:
         self.nodes: list[onnx.NodeProto] = []
 
     def op(
-        self, operator: str, inputs: Sequence[str], output: str, name: str = "", **attributes: Any
+        self,
+        operator: str,
+        inputs: Sequence[str],
+        output: str,
+        name: str = "",
+        **attributes: Any,
     ) -> str:
         """Add a node with one output, and return the name of this."""
         self.nodes.append(helper.make_node(operator, inputs, [output], name or None, **attributes))
@@ -49,7 +54,12 @@ class NodeWriter:
         self._graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
         return name
 
-    def show(self, name: str, kind: int, shape: Sequence[int]) -> None:
+    def show(
+        self,
+        name: str,
+        kind: int,
+        shape: Sequence[int],
+    ) -> None:
         """Make a value an output of the graph.
 
         Args:

@@ -44,7 +44,12 @@ class Folding:
         large: Nodes whose results are computed when they are asked for, as casts.
     """
 
-    def __init__(self, model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        feeds: Mapping[str, Array],
+        sized: Sized,
+    ) -> None:
         self.model = model
         self.feeds = feeds
         self.sized = sized
@@ -194,7 +199,8 @@ class Folding:
 
 
 def _read_size(node: ir.Node, shape: tuple[int, ...]) -> Values:
-    start, end = (node.attributes.get(name) for name in ("start", "end"))
+    start = node.attributes.get("start")
+    end = node.attributes.get("end")
     cut = shape[
         slice(None if start is None else start.as_int(), None if end is None else end.as_int())
     ]

@@ -37,7 +37,11 @@ class NodeBuilder:
         return self.node(domain, operator, values, ir.convenience.convert_attributes(attributes))
 
     def node(
-        self, domain: str, operator: str, inputs: Sequence[ir.Value | None], attributes: Any
+        self,
+        domain: str,
+        operator: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Any,
     ) -> ir.Value:
         """Add a node of given attributes with one result."""
         name = self.name(operator.lower())

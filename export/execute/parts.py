@@ -172,7 +172,13 @@ class PartRunner:
             ir.serde.serialize_function(function) for function in model.functions.values()
         ]
 
-    def run(self, part: Part, values: Values, *, optimized: bool = False) -> Values:
+    def run(
+        self,
+        part: Part,
+        values: Values,
+        *,
+        optimized: bool = False,
+    ) -> Values:
         """Return the results of a part.
 
         Args:
@@ -192,7 +198,10 @@ class PartRunner:
         return self.run_session(self.session(part, feeds, optimized=optimized), part, feeds)
 
     def run_session(
-        self, session: onnxruntime.InferenceSession, part: Part, feeds: Values
+        self,
+        session: onnxruntime.InferenceSession,
+        part: Part,
+        feeds: Values,
     ) -> Values:
         """Return the results of a part from its session.
 

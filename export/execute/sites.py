@@ -94,7 +94,10 @@ def _compute_site(node: ir.Node, values: Values, compute: Compute) -> Values:
 
 
 def compute_values(
-    nodes: Sequence[ir.Node], requested: Sequence[str], runner: PartRunner, values: Values
+    nodes: Sequence[ir.Node],
+    requested: Sequence[str],
+    runner: PartRunner,
+    values: Values,
 ) -> Values:
     """Return values that nodes of a graph, none of them a site, compute from others."""
     return SitedRunner(runner, select_nodes(nodes, requested), requested, optimized=False).run(

@@ -90,10 +90,8 @@ class _Steps:
         self.image = self._node("Slice", [self.image, first, last, axes], "cropped")
 
     def normalize(self, preprocessing: Preprocessing) -> None:
-        mean, std = (
-            self._constant(name, np.array(values, np.float32).reshape(1, -1, 1, 1))
-            for name, values in (("mean", preprocessing.mean), ("std", preprocessing.std))
-        )
+        mean = self._constant("mean", np.array(preprocessing.mean, np.float32).reshape(1, -1, 1, 1))
+        std = self._constant("std", np.array(preprocessing.std, np.float32).reshape(1, -1, 1, 1))
         centered = self._node("Sub", [self.image, mean], "centered")
         self.image = self._node("Div", [centered, std], "normalized")
 
@@ -103,6 +101,12 @@ class _Steps:
     def _constant(self, name: str, values: Any) -> str:
         return self.writer.constant(f"preprocessing.{name}", values)
 
-    def _node(self, kind: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+    def _node(
+        self,
+        kind: str,
+        inputs: Sequence[str],
+        name: str,
+        **attributes: Any,
+    ) -> str:
         output = f"preprocessing.{name}"
         return self.writer.op(kind, inputs, output, output, **attributes)

@@ -253,7 +253,12 @@ def _add_images(page: Page, session: Session, result: ExportResult) -> None:
         _add_row(page, row, restorer.scale, factor)
 
 
-def _add_row(page: Page, row: SheetRow, scale: int, factor: float) -> None:
+def _add_row(
+    page: Page,
+    row: SheetRow,
+    scale: int,
+    factor: float,
+) -> None:
     full = row.baseline_image[1]
     figure = f"{min(psnr(row.exported, full), PSNR_CEILING):.1f} dB"
     cells = [

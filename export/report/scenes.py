@@ -69,7 +69,11 @@ def find_shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
 
 
 def user_scenes(
-    images: Path, truths: Path, paths: Mapping[str, Path | Array], restorer: Restorer, side: int
+    images: Path,
+    truths: Path,
+    paths: Mapping[str, Path | Array],
+    restorer: Restorer,
+    side: int,
 ) -> Iterator[Scene]:
     """Yield the first of the user's images with their truth, around the middle or the hole."""
     scale = restorer.scale

@@ -104,7 +104,12 @@ def run_scenes(
     return rows
 
 
-def draw_sheet(path: Path, rows: list[SheetRow], scale: int, model: str) -> None:
+def draw_sheet(
+    path: Path,
+    rows: list[SheetRow],
+    scale: int,
+    model: str,
+) -> None:
     """Draw rows.
 
     Args:

@@ -59,7 +59,10 @@ def write(
 
 
 def _write_set(
-    leader: Path, contents: dict[Path, bytes], manifest: Manifest, listing: Path
+    leader: Path,
+    contents: dict[Path, bytes],
+    manifest: Manifest,
+    listing: Path,
 ) -> None:
     """Write the manifest, which lists the hashes of the files, then them, the leader last.
 
@@ -85,7 +88,10 @@ def _with_figures(metadata: ModelMetadata, validated: Validated) -> ModelMetadat
 
 
 def _manifest(
-    prepared: Prepared, planned: Planned, built: BuiltModel, validated: Validated
+    prepared: Prepared,
+    planned: Planned,
+    built: BuiltModel,
+    validated: Validated,
 ) -> Manifest:
     loaded = prepared.loaded
     label = prepared.transform.label

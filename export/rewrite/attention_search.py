@@ -131,7 +131,10 @@ def _read_layouts(run: Provenance, second: dict[ir.Value, Layout] | None) -> lis
 
 
 def _read_at_longer_sizes(
-    model: ir.Model, sized: Sized, other: Sized, readings: Sequence[_Reading]
+    model: ir.Model,
+    sized: Sized,
+    other: Sized,
+    readings: Sequence[_Reading],
 ) -> None:
     """Set the reason of attention whose masks are not those of its windows for longer images."""
     on_map = [r for r in readings if r.core.by_size and not find_refusal(r.layout)]
@@ -198,7 +201,10 @@ class _Checks:
 
 
 def _write_replacements(
-    graph: ir.Graph, run: Provenance, readings: Sequence[_Reading], other: Sized | None
+    graph: ir.Graph,
+    run: Provenance,
+    readings: Sequence[_Reading],
+    other: Sized | None,
 ) -> list[Replacement]:
     """Write nodes for attention: sites of maps if possible, else sites of tokens."""
     places: dict[bytes, Places] = {}

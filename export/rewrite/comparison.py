@@ -86,7 +86,11 @@ def _describe(array: Array) -> bytes:
 
 
 def find_mismatch(
-    replacement: Replacement, runner: PartRunner, sizes: Sequence[Sized], *, alone: bool = True
+    replacement: Replacement,
+    runner: PartRunner,
+    sizes: Sequence[Sized],
+    *,
+    alone: bool = True,
 ) -> str:
     """Return why a replacement differs from the nodes that it replaces, or "" if it does not.
 
@@ -113,7 +117,8 @@ def find_mismatch(
             reason = foreign_text(error).partition("\n")[0]
             return f"a site in its place fails at another image size: {reason:.160}"
         if exact.shape != expected.shape:
-            one, other = ("x".join(map(str, a.shape)) for a in (expected, exact))
+            one = "x".join(map(str, expected.shape))
+            other = "x".join(map(str, exact.shape))
             return (
                 f"its result is {one} at another size or number of images, a site there gives "
                 f"{other}"
@@ -157,7 +162,8 @@ def _find_saturated_fault(replacement: Replacement, runner: PartRunner, sized: S
             continue
         values = draw_inputs(replacement, sized, factor, nudged=True)
         other = _floats(compute_values(replacement.own, [name], runner, values)[name])
-        error, rounding = (np.abs(one - expected)[finite].mean() for one in (exact, other))
+        error = np.abs(exact - expected)[finite].mean()
+        rounding = np.abs(other - expected)[finite].mean()
         if not error <= max(
             _MEAN_BY_ROUNDING * rounding, allowed * np.abs(expected[finite]).mean()
         ):
@@ -170,7 +176,11 @@ def _find_saturated_fault(replacement: Replacement, runner: PartRunner, sized: S
 
 
 def draw_inputs(
-    replacement: Replacement, sized: Sized, factor: float = 1.0, *, nudged: bool = False
+    replacement: Replacement,
+    sized: Sized,
+    factor: float = 1.0,
+    *,
+    nudged: bool = False,
 ) -> Values:
     """Return inputs of a replacement at a size: noise, or 0 and 1, for what depends on pixels.
 

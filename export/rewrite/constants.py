@@ -149,7 +149,12 @@ def _is_small(shape: Sequence[object], sources: frozenset[ir.Value]) -> bool:
     return math.prod(sides) <= max(_GROWTH * size, _SMALL)
 
 
-def write_constant(graph: ir.Graph, value: ir.Value, array: Array, suffix: str) -> None:
+def write_constant(
+    graph: ir.Graph,
+    value: ir.Value,
+    array: Array,
+    suffix: str,
+) -> None:
     """Let a graph read an array wherever it reads a value, under its name with a suffix."""
     tensor = ir.tensor(np.asarray(array, order="C"))  # ascontiguousarray gives a scalar an axis
     constant = make_constant(f"{value.name}_{suffix}", tensor)

@@ -88,7 +88,10 @@ def _find_source(writer: MapWriter, ir_value: ir.Value, axis: int) -> tuple[ir.V
 
 
 def _find_epsilon(
-    writer: MapWriter, divisor: ir.Value, source: ir.Value, axis: int
+    writer: MapWriter,
+    divisor: ir.Value,
+    source: ir.Value,
+    axis: int,
 ) -> float | None:
     """Return the least value of a divisor that is the norm of a tensor along an axis, else None."""
     node = divisor.producer()

@@ -139,7 +139,11 @@ class GraphNetwork(nn.Module):
         }
 
     def _compute(
-        self, images: Sequence[Tensor], planned: Sequence[Replacement], *, double: bool
+        self,
+        images: Sequence[Tensor],
+        planned: Sequence[Replacement],
+        *,
+        double: bool,
     ) -> tuple[Tensor, ...]:
         wide = double and self.source.is_half
         results = [str(value.name) for value in self.source.graph_model.graph.outputs]
@@ -153,7 +157,12 @@ class GraphNetwork(nn.Module):
         return tuple(as_tensor(outputs[name]) for name in results)
 
     def _run_of(
-        self, planned: Sequence[Replacement], results: list[str], *, double: bool, wide: bool
+        self,
+        planned: Sequence[Replacement],
+        results: list[str],
+        *,
+        double: bool,
+        wide: bool,
     ) -> SitedRunner:
         sessions = self._shared["sessions"]
         key = (tuple(item.output.name for item in planned), double, self._rounding)

@@ -16,7 +16,10 @@ from .site_modules import NotOnMap
 
 
 def _group_channels(
-    writer: MapWriter, form: MapForm, place: Tensor, dims: list[int]
+    writer: MapWriter,
+    form: MapForm,
+    place: Tensor,
+    dims: list[int],
 ) -> tuple[Tensor, Tensor]:
     """Return the group of each element along the dims, and the channels of each group."""
     rank = place.dim()
@@ -119,7 +122,8 @@ def _read_convolution(writer: MapWriter, node: ir.Node) -> Layer:
     if source is None or weight is None or writer.data_of(node) != [source]:
         raise NotOnMap("a convolution by data between the map and the tokens")
     tensor = writer.builder.sized.constant(weight)
-    strides, pads = (read_numbers(node, (), name, 0) or [] for name in ("strides", "pads"))
+    strides = read_numbers(node, (), "strides", 0) or []
+    pads = read_numbers(node, (), "pads", 0) or []
     ones = {*tensor.shape[2:], *strides, read_integer(node, "group", 1)}
     if ones != {1} or any(pads):
         raise NotOnMap("a convolution over several positions between the map and the tokens")

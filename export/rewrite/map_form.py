@@ -7,9 +7,8 @@ conditions are comparisons of integers over all elements. If one fails, `NotOnMa
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -20,6 +19,7 @@ from ..search.movement import along
 from ..search.places import unshare
 from ..search.values import Attention, Value
 from .map_places import Places
+from .map_sides import find_sides
 from .site_builder import Side, SiteBuilder
 from .site_modules import NotOnMap
 
@@ -161,75 +161,10 @@ class MapWriter:
         return self._sides
 
     def _find_sides(self) -> tuple[Side, ...]:
-        """Read the sizes of the nearest tensor before the site; an earlier one may lack padding."""
         if self._source is not None:
             source, own = self._source
             return -1, *(self.builder.free_side(source, axis) for axis in own)
-        lengths = [size for size in self.places.map if size > 1]
-        before = list(self._iterate_before())
-        for axes_of in (self.places.axes_of, self._find_axes_by_length):
-            for ir_value in before:
-                axes = axes_of(ir_value)
-                if (
-                    axes is not None
-                    and [self.value(ir_value).shape[axis] for axis in axes] == lengths
-                ):
-                    sizes = iter([self.builder.lasting_side(ir_value, axis) for axis in axes])
-                    return tuple(next(sizes) if size > 1 else 1 for size in self.places.map)
-        if (sides := self._find_patch_sides(before)) is not None:
-            return sides
-        raise NotOnMap("rows and columns of the map are axes of no tensor before it")
-
-    def _find_patch_sides(self, before: Sequence[ir.Value]) -> tuple[Side, ...] | None:
-        """Return the sides of a map whose places are patches of a tensor before it, or None.
-
-        It is the nearest one with both sides free. The check of the site, at both image sizes,
-        shows whether its patches are the places.
-        """
-        (batch, rows, columns), builder = self.places.map, self.builder
-        for ir_value in before:
-            shape = builder.sized.shapes.get(str(ir_value.name), ())
-            others = builder.others(ir_value)
-            if len(shape) != 4 or shape[0] != batch or shape[2] % rows or shape[3] % columns:
-                continue
-            if shape[2] != others[2] and shape[3] != others[3]:
-                parts = {2: shape[2] // rows, 3: shape[3] // columns}
-                return -1, *(
-                    builder.divide(builder.free_side(ir_value, axis), by)
-                    for axis, by in parts.items()
-                )
-        return None
-
-    def _iterate_before(self) -> Iterator[ir.Value]:
-        """Yield the values before the attention that depend on pixels, the nearest first."""
-        seen: set[ir.Value] = set()
-        level = [self.core.q, self.core.k, self.core.v]
-        while level:
-            following: list[ir.Value] = []
-            for ir_value in level:
-                if ir_value not in seen:
-                    seen.add(ir_value)
-                    yield ir_value
-                    node = ir_value.producer()
-                    following += [] if node is None else self.data_of(node)
-            level = following
-
-    def _find_axes_by_length(self, ir_value: ir.Value) -> list[int] | None:
-        """Return the axes of a tensor that are as long as the sides of the map, and as free.
-
-        Each of its positions may be made of several ones of the image, such as patches that became
-        channels. The comparison at another size shows whether they are the sides.
-        """
-        value = self.places.run.values.get(ir_value)
-        if value is None or value.place is None:
-            return None
-        lengths = [size for size in self.places.map if size > 1]
-        others = self.builder.others(ir_value)
-        free = [axis for axis, size in enumerate(value.shape) if size != others[axis]]
-        for axes in itertools.combinations(free, len(lengths)):
-            if [value.shape[axis] for axis in axes] == lengths:
-                return list(axes)
-        return None
+        return find_sides(self)
 
     def split(self, sizes: Sequence[int], others: Sequence[int]) -> list[Side]:
         """Return the axis sizes of a map that is split into pieces; free sizes are values or -1.
@@ -338,7 +273,13 @@ class MapWriter:
             )
         return self.builder.transpose(out, [order.index(axis) for axis in range(len(order))])
 
-    def single(self, place: Tensor, channel: Tensor, what: Tensor, count: int) -> Tensor:
+    def single(
+        self,
+        place: Tensor,
+        channel: Tensor,
+        what: Tensor,
+        count: int,
+    ) -> Tensor:
         """Return the value of each channel, (count,).
 
         Args:
@@ -374,7 +315,12 @@ class MapWriter:
         node = self.pick(form.node, used, form.count)
         return MapForm(node, rank[unshare(form.channel)].expand(form.channel.shape), len(used))
 
-    def pick(self, node: ir.Value, index: Tensor, count: int) -> ir.Value:
+    def pick(
+        self,
+        node: ir.Value,
+        index: Tensor,
+        count: int,
+    ) -> ir.Value:
         """Return the channels, of ``count``, that an index selects from a map."""
         if len(index) == count and torch.equal(index, torch.arange(count)):
             return node

@@ -27,7 +27,12 @@ _SEVERAL = 2 * MAX_BLOCK + 1
 class _Called(nn.Module):
     """A site without inputs that are omitted; the tensors that it holds are its last inputs."""
 
-    def __init__(self, site: nn.Module, present: Sequence[bool], tensors: Sequence[str]) -> None:
+    def __init__(
+        self,
+        site: nn.Module,
+        present: Sequence[bool],
+        tensors: Sequence[str],
+    ) -> None:
         super().__init__()
         self.site = site
         self.present = present
@@ -112,7 +117,12 @@ def _enlarge_shapes(
     PyTorch takes the number of blocks as fixed if it is 1.
     """
 
-    def longer(length: int, axis: int, place: int, fewest: int = _SEVERAL) -> int:
+    def longer(
+        length: int,
+        axis: int,
+        place: int,
+        fewest: int = _SEVERAL,
+    ) -> int:
         if axis in free[place]:
             return length * -(-fewest // length)
         return length
@@ -134,7 +144,8 @@ def _enlarge_shapes(
     if site.geometry.apart:
         keys = longer(k[2], 2, 1, _SEVERAL**2)
     if bias is not None:
-        one, two = (bias[at] if bias[at] == 1 else n for at, n in ((2, queries), (3, keys)))
+        one = bias[2] if bias[2] == 1 else queries
+        two = bias[3] if bias[3] == 1 else keys
         bias = (*bias[:2], one, two)
     return [(*q[:2], queries, q[3]), (*k[:2], keys, k[3]), (*v[:2], keys, v[3]), sides, bias]
 

@@ -59,7 +59,10 @@ class Replacement:
 
 
 def collect_replacement(
-    builder: SiteBuilder, sites: Mapping[str, AnyFound], target: ir.Value, out: ir.Value
+    builder: SiteBuilder,
+    sites: Mapping[str, AnyFound],
+    target: ir.Value,
+    out: ir.Value,
 ) -> Replacement:
     """Return the replacement that a builder has collected.
 
@@ -100,7 +103,10 @@ def _list_shapes(sized: Sized, values: Sequence[ir.Value]) -> tuple[tuple[int, .
 
 
 def _find_own_nodes(
-    graph: ir.Graph, target: ir.Value, borders: set[ir.Value], sized: Sized
+    graph: ir.Graph,
+    target: ir.Value,
+    borders: set[ir.Value],
+    sized: Sized,
 ) -> tuple[tuple[ir.Node, ...], list[ir.Value]]:
     """Return the nodes between values and a result, and what else these read."""
     inside: set[ir.Node] = set()

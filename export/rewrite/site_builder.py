@@ -28,7 +28,13 @@ class SiteBuilder(NodeBuilder):
         other: The graph at another size; None if its sizes are fixed.
     """
 
-    def __init__(self, graph: ir.Graph, sized: Sized, other: Sized | None, prefix: str) -> None:
+    def __init__(
+        self,
+        graph: ir.Graph,
+        sized: Sized,
+        other: Sized | None,
+        prefix: str,
+    ) -> None:
         """Start without nodes; all names begin with the prefix."""
         super().__init__(prefix)
         self.graph = graph

@@ -76,7 +76,13 @@ class FoundWindows(WindowSite):
 class FoundMap(MapSite):
     """Attention between all positions of a map."""
 
-    def __init__(self, heads: int, head_dim: int, value_dim: int, scale: float) -> None:
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        value_dim: int,
+        scale: float,
+    ) -> None:
         super().__init__(scale)
         self.heads = heads
         self.head_dim = head_dim
@@ -97,7 +103,13 @@ class FoundMap(MapSite):
 class FoundTokens(TokenSite):
     """Attention between lists of tokens."""
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None = None,
+    ) -> Tensor:
         """Return the attention of tokens, shapes as `TokenSite` says."""
         return self.attend(q, k, v, bias)
 
@@ -106,7 +118,12 @@ class FoundFreeTokens(FoundTokens):
     """Attention between lists of tokens of any number."""
 
     def forward(  # type: ignore[override]
-        self, q: Tensor, k: Tensor, v: Tensor, sides: Tensor | None, bias: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        sides: Tensor | None,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """Return the attention of tokens, shapes as `TokenSite` says.
 

@@ -81,9 +81,16 @@ def _sides(builder: SiteBuilder, places: Places, core: Attention) -> ir.Value | 
         return None
 
 
-def _free_geometry(core: Attention, layout: Layout, *, mapped: bool, biased: bool) -> TokenGeometry:
+def _free_geometry(
+    core: Attention,
+    layout: Layout,
+    *,
+    mapped: bool,
+    biased: bool,
+) -> TokenGeometry:
     """Return the geometry of tokens of any number, with or without the map of the queries."""
-    queries, keys = (token_places(place)[0] for place in (core.q_place, core.k_place))
+    queries = token_places(core.q_place)[0]
+    keys = token_places(core.k_place)[0]
     keys_elsewhere = not torch.equal(queries, keys)
     first = 0
     if mapped:
@@ -104,7 +111,12 @@ def _weights(core: Attention) -> Matrices:
 class _Tokens:
     """Writes stacks of matrices as (B, h, N, d): with their leading axes, or as (g, 1, N, d)."""
 
-    def __init__(self, builder: SiteBuilder, core: Attention, layout: Layout) -> None:
+    def __init__(
+        self,
+        builder: SiteBuilder,
+        core: Attention,
+        layout: Layout,
+    ) -> None:
         self.builder = builder
         self.core = core
         self.layout = layout
@@ -215,17 +227,22 @@ def _read_mask(builder: SiteBuilder, core: Attention) -> ir.Value | None:
     mask = core.mask
     if mask is None or builder.sized.types[str(mask.name)] != ir.DataType.BOOL:
         return mask
-    zero, lowest = (builder.constant(torch.tensor(v), core.q) for v in (0.0, -math.inf))
+    zero = builder.constant(torch.tensor(0.0), core.q)
+    lowest = builder.constant(torch.tensor(-math.inf), core.q)
     return builder.op("Where", mask, zero, lowest)
 
 
 def _empty_rows(
-    builder: SiteBuilder, core: Attention, out: ir.Value, bias: ir.Value | None
+    builder: SiteBuilder,
+    core: Attention,
+    out: ir.Value,
+    bias: ir.Value | None,
 ) -> ir.Value:
     """Return the result (B, h, N, e) with zeros for queries whose biases (., ., N, Nk) are -inf."""
     if not core.emptied or bias is None:
         return out
-    zero, lowest = (builder.constant(torch.tensor(v), core.q) for v in (0.0, -math.inf))
+    zero = builder.constant(torch.tensor(0.0), core.q)
+    lowest = builder.constant(torch.tensor(-math.inf), core.q)
     highest = builder.op("ReduceMax", bias, torch.tensor([-1]), keepdims=1)
     return builder.op("Where", builder.op("Equal", highest, lowest), zero, out)
 

@@ -93,7 +93,13 @@ def _find_first_on_map(builder: SiteBuilder, places: Places, core: Attention) ->
 
 
 def write_site(
-    writer: MapWriter, core: Attention, layout: Layout, path: str, sites: Sites, *, is_global: bool
+    writer: MapWriter,
+    core: Attention,
+    layout: Layout,
+    path: str,
+    sites: Sites,
+    *,
+    is_global: bool,
 ) -> MapForm:
     """Add the node of a site, and return the form of its result.
 

@@ -61,7 +61,12 @@ class Rounding:
             names.add(name.rpartition(".")[0])
         return not any(self.is_exact(str(name)) for name in names)
 
-    def _round(self, builder: _RoundingBuilder, node: ir.Node, weight: ir.Value) -> None:
+    def _round(
+        self,
+        builder: _RoundingBuilder,
+        node: ir.Node,
+        weight: ir.Value,
+    ) -> None:
         source, *rest = node.inputs
         output = node.outputs[0].name
         if self.digits is None:

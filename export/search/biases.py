@@ -105,7 +105,10 @@ def _group_windows(pairs: Sequence[Tensor], group: Tensor) -> list[list[int]]:
 
 
 def _classify_mask(
-    pairs: Sequence[Tensor], bias: Tensor, kinds: list[list[int]], layout: Layout
+    pairs: Sequence[Tensor],
+    bias: Tensor,
+    kinds: list[list[int]],
+    layout: Layout,
 ) -> str:
     """Return what masks pairs of tokens in some windows: ``regions``, ``other`` or "".
 
@@ -134,7 +137,12 @@ def _classify_mask(
     return "other"
 
 
-def _is_of_regions(relative: Tensor, low: float, places: Tensor, layout: Layout) -> bool:
+def _is_of_regions(
+    relative: Tensor,
+    low: float,
+    places: Tensor,
+    layout: Layout,
+) -> bool:
     """Return whether the masked pairs of windows with equal biases are those that wrap around.
 
     Args:
@@ -158,7 +166,10 @@ def _is_of_regions(relative: Tensor, low: float, places: Tensor, layout: Layout)
 
 
 def read_bias_table(
-    bias: Tensor, window: tuple[int, ...], keys: tuple[int, ...], columns_first: bool = False
+    bias: Tensor,
+    window: tuple[int, ...],
+    keys: tuple[int, ...],
+    columns_first: bool = False,
 ) -> Tensor | None:
     """Return the table of position biases, or None if a bias depends on more than the offset.
 

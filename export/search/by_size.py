@@ -79,7 +79,10 @@ def longer_sizes(graph: ir.Graph, sized: Sized, other: Sized) -> list[list[Shape
 
 
 def _lengthen(
-    own: tuple[int, ...], other: tuple[int, ...], pair: tuple[int, int], length: int
+    own: tuple[int, ...],
+    other: tuple[int, ...],
+    pair: tuple[int, int],
+    length: int,
 ) -> tuple[int, ...]:
     sides = enumerate(zip(own, other, strict=True))
     return tuple(length if at and both == pair else both[0] for at, both in sides)
@@ -107,7 +110,10 @@ def _count_values(term: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _varying_elements(
-    node: ir.Node, sized: Sized, other: Sized, varying: dict[str, Tensor]
+    node: ir.Node,
+    sized: Sized,
+    other: Sized,
+    varying: dict[str, Tensor],
 ) -> list[Tensor]:
     """Return for each result of a node which of its elements depend on the size."""
     if node.op_type in ("Shape", "Size") and node.domain == "":
@@ -132,8 +138,10 @@ def _differing_lengths(node: ir.Node, sized: Sized, other: Sized) -> Tensor:
     differing = torch.tensor([a != b for a, b in zip(one, two, strict=True)], dtype=torch.bool)
     if node.op_type == "Size":
         return differing.any()
-    start, end = (node.attributes.get(name) for name in ("start", "end"))
-    first, last = (None if at is None else at.as_int() for at in (start, end))
+    start = node.attributes.get("start")
+    end = node.attributes.get("end")
+    first = None if start is None else start.as_int()
+    last = None if end is None else end.as_int()
     return differing[first:last]
 
 

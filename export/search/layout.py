@@ -226,7 +226,8 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
     spread = window
     if layout.columns_first:
         spread = (window[1], window[0])
-    grid_y, grid_x = (a.view(len(a), *spread) for a in (y, x))
+    grid_y = y.view(len(y), *spread)
+    grid_x = x.view(len(x), *spread)
     if layout.columns_first:
         grid_y = grid_y.transpose(1, 2)
         grid_x = grid_x.transpose(1, 2)

@@ -128,7 +128,8 @@ def _find_meaning(value: ir.Value, step: Step, score: Score) -> Meaning | None:
     reduction = ("ReduceMin", "ReduceProd") if hidden else ("ReduceMax", "ReduceSum")
     if node.op_type not in reduction or kind == "rows":
         return None
-    before, after = (step.sized.shapes.get(str(one.name), ()) for one in (source, node.outputs[0]))
+    before = step.sized.shapes.get(str(source.name), ())
+    after = step.sized.shapes.get(str(node.outputs[0].name), ())
     along = axes_from_end(node, step.sized, len(before)) == score.axes
     if along and 0 < len(before) == len(after):
         return ("rows", hidden)

@@ -42,7 +42,10 @@ def require(parts: Sequence[Tensor | None], at: int = 0) -> Tensor:
 
 
 def read_numbers(
-    node: ir.Node, parts: Sequence[Tensor | None], name: str, at: int
+    node: ir.Node,
+    parts: Sequence[Tensor | None],
+    name: str,
+    at: int,
 ) -> list[int] | None:
     """Return whole numbers that are an input, or an attribute in older opsets; None if neither."""
     if at < len(parts) and parts[at] is not None:

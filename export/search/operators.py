@@ -14,6 +14,7 @@ import onnx_ir as ir
 from . import movement, scores
 from .movement import Move
 from .scores import Change
+from .values import Hint, Step
 
 
 class Kind(enum.Enum):
@@ -117,3 +118,27 @@ def rule_of(node: ir.Node) -> Operator | None:
     if rule is not None and node.op_type == "Attention" and node.domain == "com.microsoft":
         return None  # it projects its queries, keys and values itself
     return rule
+
+
+def find_hint(rule: Operator | None, step: Step) -> Hint | None:
+    """Return the hint for the results of an operator, or None."""
+    if rule is None:
+        return None
+    data = [step.inputs[at] for at in step.data()]
+    if step.node.op_type == "Mul" and len(data) == 2 and data[0] is not data[1]:
+        return Hint.PRODUCTS
+    if step.node.op_type == "MatMul" and len(data) == 1:
+        if step.data() == [0]:
+            return Hint.CONSTANT_KEYS
+        return Hint.CONSTANT_QUERIES
+    hints = {value.hint for value in data if value is not None}
+    if len(hints) != 1:
+        return None
+    hint = hints.pop()
+    if step.node.op_type in ("ReduceSum", "ReduceMean"):
+        if hint is Hint.PRODUCTS:
+            return Hint.SUMS
+        return None
+    if rule.kind is Kind.MOVES or rule.change is not None:
+        return hint
+    return None

@@ -30,7 +30,12 @@ _LARGE = 1 << 14
 """Places of tensors with fewer elements than this are not compacted."""
 
 
-def encode(batch: Tensor, time: Tensor, row: Tensor, column: Tensor) -> Tensor:
+def encode(
+    batch: Tensor,
+    time: Tensor,
+    row: Tensor,
+    column: Tensor,
+) -> Tensor:
     """Return the places, int64, of batches, times, rows and columns, which are broadcast."""
     return batch * _BATCH + time * _TIME + (row + _ORIGIN) * _ROW + (column + _ORIGIN) * _COLUMN
 
@@ -147,7 +152,12 @@ def is_constant(places: Tensor, axis: int) -> bool:
     return torch.equal(places.narrow(axis, 0, 1).expand_as(places), places)
 
 
-def extend(places: Tensor, dim: int, before: int, after: int) -> Tensor:
+def extend(
+    places: Tensor,
+    dim: int,
+    before: int,
+    after: int,
+) -> Tensor:
     """Return places padded along an axis.
 
     Evenly spaced places continue in the padding. Others are `NONE` there.

@@ -97,7 +97,12 @@ def place_of(value: Value) -> Tensor:
     return value.place
 
 
-def product_place(product: Product, a: Value, b: Value, out: Shape) -> Tensor:
+def product_place(
+    product: Product,
+    a: Value,
+    b: Value,
+    out: Shape,
+) -> Tensor:
     """Return the places of a product: those of its rows, or of its columns if these have none."""
     groups = product.out_as.sizes(out)[0]
     stack = tuple(map(math.prod, product.out_as.sizes(out)))
@@ -129,7 +134,11 @@ def attention_place(core: Attention, out: Shape) -> Tensor | None:
 
 
 def find_core(
-    node: ir.Node, values: Sequence[Value], at: int, sources: tuple[Value, Value], scores: Shape
+    node: ir.Node,
+    values: Sequence[Value],
+    at: int,
+    sources: tuple[Value, Value],
+    scores: Shape,
 ) -> Attention | str:
     """Return the attention of a node that multiplies weights and values, or why it is none.
 
@@ -215,7 +224,11 @@ def _full_shape(node: ir.Node, shapes: Sequence[Shape]) -> Shape:
 
 
 def _numbering(
-    score: Score, w_as: Matrices, groups: Shape, product: Product, scores: Shape
+    score: Score,
+    w_as: Matrices,
+    groups: Shape,
+    product: Product,
+    scores: Shape,
 ) -> tuple[bool, bool]:
     """Return how weights are ordered, compared with the elements of the product of the scores.
 
@@ -243,7 +256,10 @@ def _numbering(
 
 
 def _in_groups(
-    number: Number, like: Tensor, reading: Callable[[Tensor, Shape], Tensor], groups: Shape
+    number: Number,
+    like: Tensor,
+    reading: Callable[[Tensor, Shape], Tensor],
+    groups: Shape,
 ) -> Number:
     """Return a factor or a bias as it is read in groups, or as a float if it is one number."""
     if not isinstance(number, Tensor):

@@ -15,7 +15,7 @@ from ..execute.sized import Sized
 from .layout import Layout, read_layout
 from .movement import pad_places, read_numbers
 from .new_places import combine_places, convolve_places, make_new_map
-from .operators import Kind, Operator, rule_of
+from .operators import Kind, Operator, find_hint, rule_of
 from .places import MOVED, NONE, compact, find_agreed, make_places
 from .products import (
     PRODUCTS,
@@ -104,7 +104,7 @@ class Provenance:
             scores = none
         else:
             places, scores = self._results(rule, step)
-        hint = _hint_of(rule, step)
+        hint = find_hint(rule, step)
         for ir_value, shape, place, score in zip(node.outputs, outs, places, scores, strict=False):
             if ir_value in data_outputs:
                 self.values[ir_value] = Value(shape, place, score, hint)
@@ -271,7 +271,11 @@ class Provenance:
         return [product_place(product, a, b, out)], [new_score]
 
     def _attention(
-        self, step: Step, factors: tuple[Value, Value], at: int, score: Score
+        self,
+        step: Step,
+        factors: tuple[Value, Value],
+        at: int,
+        score: Score,
     ) -> Tensor | None:
         """Record the attention that a product completes; return the places of its result."""
         first = score.product
@@ -301,7 +305,12 @@ class Provenance:
         place = attention_place(core, step.outs[0])
         return [make_new_map(step.outs[0]) if place is None else place, *rest]
 
-    def _with_mask(self, core: Attention, step: Step, at: int) -> Attention:
+    def _with_mask(
+        self,
+        core: Attention,
+        step: Step,
+        at: int,
+    ) -> Attention:
         ir_value = step.node.inputs[at]
         value = step.inputs[at]
         core = replace(core, mask=ir_value, by_size=tuple(step.varying_inputs()))
@@ -367,27 +376,3 @@ def _weighs(node: ir.Node) -> bool:
             if rule is not None and rule.kind is Kind.MOVES:
                 todo.append(user)
     return False
-
-
-def _hint_of(rule: Operator | None, step: Step) -> Hint | None:
-    """Return the hint for the results of an operator, or None."""
-    if rule is None:
-        return None
-    data = [step.inputs[at] for at in step.data()]
-    if step.node.op_type == "Mul" and len(data) == 2 and data[0] is not data[1]:
-        return Hint.PRODUCTS
-    if step.node.op_type == "MatMul" and len(data) == 1:
-        if step.data() == [0]:
-            return Hint.CONSTANT_KEYS
-        return Hint.CONSTANT_QUERIES
-    hints = {value.hint for value in data if value is not None}
-    if len(hints) != 1:
-        return None
-    hint = hints.pop()
-    if step.node.op_type in ("ReduceSum", "ReduceMean"):
-        if hint is Hint.PRODUCTS:
-            return Hint.SUMS
-        return None
-    if rule.kind is Kind.MOVES or rule.change is not None:
-        return hint
-    return None

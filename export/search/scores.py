@@ -54,7 +54,11 @@ def change_score(step: Step, change: Change | None) -> Score | None:
 
 
 def _behind_softmax(
-    step: Step, change: Change | None, score: Score, at: int, scored: Sequence[int]
+    step: Step,
+    change: Change | None,
+    score: Score,
+    at: int,
+    scored: Sequence[int],
 ) -> Score | None:
     if change is keep_score:
         return score
@@ -81,7 +85,12 @@ def _other(step: Step, at: int) -> tuple[Tensor | None, Value | None]:
     return (step.constant(place), value)
 
 
-def add_term(step: Step, score: Score, at: int, sign: int = 1) -> Score | None:
+def add_term(
+    step: Step,
+    score: Score,
+    at: int,
+    sign: int = 1,
+) -> Score | None:
     """The score of a sum."""
     if at != 0 and sign < 0:
         return None
@@ -134,7 +143,12 @@ def divide_score(step: Step, score: Score, at: int) -> Score | None:
     return _scale(step, score, at, torch.reciprocal)
 
 
-def _scale(step: Step, score: Score, at: int, change: Callable[[Tensor], Tensor]) -> Score | None:
+def _scale(
+    step: Step,
+    score: Score,
+    at: int,
+    change: Callable[[Tensor], Tensor],
+) -> Score | None:
     if score.power is not None:
         return None
     other, value = _other(step, at)
@@ -190,7 +204,12 @@ def choose_score(step: Step, score: Score, at: int) -> Score | None:
     return _replace_scores(score, number, condition_value, at)
 
 
-def _replace_scores(score: Score, number: float, condition: ir.Value, at: int) -> Score:
+def _replace_scores(
+    score: Score,
+    number: float,
+    condition: ir.Value,
+    at: int,
+) -> Score:
     if number == -torch.inf:
         return replace(score, masks=(*score.masks, (before_casts(condition), at == 2)))
     highest = number if score.replaced is None else max(number, score.replaced)

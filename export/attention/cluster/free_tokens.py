@@ -13,7 +13,11 @@ from .parameters import LARGEST, Cluster
 
 
 def attend_free(
-    q: Tensor, k: Tensor, v: Tensor, geometry: TokenGeometry, mechanism: Cluster
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    geometry: TokenGeometry,
+    mechanism: Cluster,
 ) -> Tensor:
     """Return the attention of tokens; shapes as in ``models.sites.TokenSite``, grids are free.
 
@@ -69,7 +73,12 @@ def _seeds(side: int, parts: int, device: torch.device) -> Tensor:
     return (2 * torch.arange(parts, device=device) + 1) * side // (2 * parts)
 
 
-def _cut(part: Tensor, height: int, width: int, sides: tuple[int, int]) -> Tensor:
+def _cut(
+    part: Tensor,
+    height: int,
+    width: int,
+    sides: tuple[int, int],
+) -> Tensor:
     """Return the blocks (B, h, blocks, places, C) of a grid (B, h, N, C), padded by 0."""
     beyond = (0, 0, 0, -width % sides[1], 0, -height % sides[0])
     padded = F.pad(part.unflatten(2, (height, width)), beyond)
@@ -78,7 +87,12 @@ def _cut(part: Tensor, height: int, width: int, sides: tuple[int, int]) -> Tenso
     return blocks
 
 
-def _grid(blocks: Tensor, height: int, width: int, sides: tuple[int, int]) -> Tensor:
+def _grid(
+    blocks: Tensor,
+    height: int,
+    width: int,
+    sides: tuple[int, int],
+) -> Tensor:
     """Return the grid (B, h, N, C) of blocks (B, h, blocks, places, C)."""
     columns = (width + sides[1] - 1) // sides[1]
     cells = blocks.unflatten(3, sides).unflatten(2, (-1, columns))

@@ -191,7 +191,12 @@ class Cluster(Windowed):
                 return block, fitting
         return maximum, []
 
-    def _takes(self, side: int, block: int, geometry: WindowGeometry) -> bool:
+    def _takes(
+        self,
+        side: int,
+        block: int,
+        geometry: WindowGeometry,
+    ) -> bool:
         axes = list(zip(geometry.window, geometry.shift, strict=True))
         uncut = not self.masked(geometry) or not any(cuts_a_block(*axis, side) for axis in axes)
         most = MAX_BIAS_BLOCKS

@@ -22,7 +22,12 @@ class Windows:
     mechanism: Cluster
     form: Form
 
-    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+    def __call__(
+        self,
+        qkv: Tensor,
+        bias_table: Tensor | None,
+        geometry: WindowGeometry,
+    ) -> Tensor:
         """Return the attention of qkv."""
         table = bias_table
         if bias_table is None:
@@ -42,7 +47,12 @@ class Tokens:
     form: Form
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        geometry: TokenGeometry,
     ) -> Tensor:
         """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
         if geometry.before is not None:

@@ -117,7 +117,12 @@ def _own(bias: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
     return rows.gather(-1, used.expand(*rows.shape[:2], *used.shape))
 
 
-def _seen(bias: Tensor, sums: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
+def _seen(
+    bias: Tensor,
+    sums: Tensor,
+    queries: Blocks,
+    keys: Blocks,
+) -> Tensor:
     """Return the part of every cluster in other blocks, for each block of queries.
 
     Args:

@@ -36,7 +36,12 @@ class Windows:
     mechanism: Full
     form: Form
 
-    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+    def __call__(
+        self,
+        qkv: Tensor,
+        bias_table: Tensor | None,
+        geometry: WindowGeometry,
+    ) -> Tensor:
         """Return the attention of qkv."""
         mask = self.mechanism.masked(geometry)
         has_bias = int(bias_table is not None)
@@ -75,7 +80,12 @@ class Overlaps:
     mechanism: Full
     form: Form
 
-    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+    def __call__(
+        self,
+        qkv: Tensor,
+        bias_table: Tensor | None,
+        geometry: WindowGeometry,
+    ) -> Tensor:
         """Return the attention of qkv; shapes as in ``models.sites.WindowSite``."""
         table = bias_table
         if bias_table is None:
@@ -92,7 +102,12 @@ class Tokens:
     form: Form
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        geometry: TokenGeometry,
     ) -> Tensor:
         """One node where the scores of a head are many, or of an unknown number."""
         counts = q.shape[2], k.shape[2]

@@ -21,14 +21,22 @@ class Windows:
     mechanism: Nystra
     form: Form
 
-    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+    def __call__(
+        self,
+        qkv: Tensor,
+        bias_table: Tensor | None,
+        geometry: WindowGeometry,
+    ) -> Tensor:
         """Return the attention of qkv; shapes as in ``models.sites.WindowSite``."""
         flat = to_2d(qkv, geometry)
         out = in_form(window_nystrom, self.form)(flat, **self.mechanism.attributes(geometry))
         return to_3d(out, qkv, geometry)
 
     def with_share(
-        self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry
+        self,
+        qkv: Tensor,
+        bias_table: Tensor | None,
+        geometry: WindowGeometry,
     ) -> tuple[Tensor, float]:
         """Return the attention of qkv, and the share of (token, head) pairs that the guard changes.
 
@@ -47,7 +55,12 @@ class Tokens:
     form: Form
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        geometry: TokenGeometry,
     ) -> Tensor:
         """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
         mechanism = self.mechanism

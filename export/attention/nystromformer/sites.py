@@ -21,7 +21,12 @@ class Windows:
     mechanism: Nystromformer
     form: Form
 
-    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+    def __call__(
+        self,
+        qkv: Tensor,
+        bias_table: Tensor | None,
+        geometry: WindowGeometry,
+    ) -> Tensor:
         """Return the attention of qkv; shapes as in ``models.sites.WindowSite``."""
         flat = to_2d(qkv, geometry)
         out = in_form(window_nystromformer, self.form)(flat, **self.mechanism.attributes(geometry))
@@ -36,7 +41,12 @@ class Tokens:
     form: Form
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        geometry: TokenGeometry,
     ) -> Tensor:
         """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
         return linear_tokens(

@@ -34,7 +34,8 @@ def attend_patches(
 ) -> Tensor:
     """Return PSAL between patches; shapes as in ``models.sites.PatchSite``."""
     geometry = plan_geometry(geometry, mechanism)
-    query, key = (shrink_nearest(tensor, geometry.shrink) for tensor in (query, key))
+    query = shrink_nearest(query, geometry.shrink)
+    key = shrink_nearest(key, geometry.shrink)
     usable = None if key_mask is None else usable_keys(key_mask, geometry)
     options = PsalOptions(
         neighbors=1 if geometry.hard else mechanism.neighbors,
@@ -112,9 +113,8 @@ def _matches(
         return matches(query, key, options, usable_keys, search=search)
     searching = F.pad(query.new_ones(1, 1, height, width), rim)
     index, score = matches(query, key, options, usable_keys, searching, search=search)
-    index, score = (
-        tensor[:, :, radius : radius + height, radius : radius + width] for tensor in (index, score)
-    )
+    index = index[:, :, radius : radius + height, radius : radius + width]
+    score = score[:, :, radius : radius + height, radius : radius + width]
     used = index.clamp(min=0)
     row = torch.div(used, key.shape[3], rounding_mode="trunc")
     across = key.shape[3] - 2 * radius
@@ -135,7 +135,12 @@ def _query_norm(query: Tensor, geometry: PatchGeometry) -> Tensor:
     return squares[:, :, radius : radius + height, radius : radius + width].sqrt()
 
 
-def _votes(weights: Tensor, index: Tensor, blocks: Tensor, reach: int) -> Tensor:
+def _votes(
+    weights: Tensor,
+    index: Tensor,
+    blocks: Tensor,
+    reach: int,
+) -> Tensor:
     """Return the sum of the votes (B, C, H + reach - 1, W + reach - 1) of the matched patches."""
     rows = blocks.permute(0, 2, 3, 1).flatten(0, 2)
     across = blocks.shape[3]

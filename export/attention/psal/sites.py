@@ -59,7 +59,12 @@ class Windows:
     mechanism: Psal
     form: Form
 
-    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+    def __call__(
+        self,
+        qkv: Tensor,
+        bias_table: Tensor | None,
+        geometry: WindowGeometry,
+    ) -> Tensor:
         """Return the attention of qkv."""
         mask = self.mechanism.masked(geometry)
         return attend_windows(qkv, bias_table, geometry, mask, self.mechanism, self.form)
@@ -73,7 +78,12 @@ class Tokens:
     form: Form
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        geometry: TokenGeometry,
     ) -> Tensor:
         """Return the attention of q, k, v."""
         return attend_tokens(q, k, v, bias, geometry, self.mechanism, self.form)
@@ -86,7 +96,13 @@ class Maps:
     mechanism: Psal
     form: Form
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+    ) -> Tensor:
         """Return the attention of q, k, v (B, C, H, W) within local windows.
 
         The last windows extend beyond the map: a channel that is 1 in every query, 0 in every key

@@ -106,10 +106,8 @@ def _nearest(
         metric="dot",
         seed=mechanism.seed,
     )
-    query, key = (
-        tokens.transpose(1, 2).unflatten(2, grid)
-        for tokens, grid in ((q, query_grid), (k, key_grid))
-    )
+    query = q.transpose(1, 2).unflatten(2, query_grid)
+    key = k.transpose(1, 2).unflatten(2, key_grid)
     index, score = matches(query, key, options, search=in_form(patch_match, form))
     return index.flatten(2), score.flatten(2)
 
@@ -135,7 +133,12 @@ def _position_bias(index: Tensor, table: Tensor, geometry: WindowGeometry) -> Te
     return table.t().reshape(-1)[place].flatten(0, 1)
 
 
-def _weigh(index: Tensor, logits: Tensor, v: Tensor, mechanism: Psal) -> Tensor:
+def _weigh(
+    index: Tensor,
+    logits: Tensor,
+    v: Tensor,
+    mechanism: Psal,
+) -> Tensor:
     """Return the weighted values (B, N, e) of the found tokens; v is (B, Nk, e)."""
     index = index.unsqueeze(2)
     logits = logits.unsqueeze(2)

@@ -196,7 +196,11 @@ class _Trial:
     """The graph with a switch for every layer, and its outputs with no layer in int8."""
 
     def __init__(
-        self, session: Session, feeds: Sequence[Feed], measure: Measure, count: int
+        self,
+        session: Session,
+        feeds: Sequence[Feed],
+        measure: Measure,
+        count: int,
     ) -> None:
         self._session = session
         self._feeds = feeds

@@ -21,7 +21,11 @@ class _Nodes(BodyBuilder):
     stepped = True
 
     def __init__(
-        self, graph: StaticGraph, schema: OperatorSchema, opset: int, node: onnx.NodeProto
+        self,
+        graph: StaticGraph,
+        schema: OperatorSchema,
+        opset: int,
+        node: onnx.NodeProto,
     ) -> None:
         super().__init__(schema, opset, values=values_of(node))
         self._graph = graph

@@ -60,7 +60,12 @@ class StaticGraph:
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._used = Counter(outputs)
 
-    def input(self, name: str, kind: int, shape: tuple[int, ...]) -> None:
+    def input(
+        self,
+        name: str,
+        kind: int,
+        shape: tuple[int, ...],
+    ) -> None:
         """Add an input of the graph."""
         self.tensors[self._unique(name)] = Tensor(kind, shape)
 
@@ -115,7 +120,12 @@ class StaticGraph:
             return None
         return entry.value
 
-    def graph(self, name: str, inputs: list[str], outputs: dict[str, str]) -> onnx.GraphProto:
+    def graph(
+        self,
+        name: str,
+        inputs: list[str],
+        outputs: dict[str, str],
+    ) -> onnx.GraphProto:
         """Return the graph of the nodes that its outputs need.
 
         Args:
@@ -214,7 +224,10 @@ def _identity(node: onnx.NodeProto) -> bytes:
 
 
 def _fold(
-    node: onnx.NodeProto, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], opset: int
+    node: onnx.NodeProto,
+    inputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    opset: int,
 ) -> list[Constant] | None:
     """Return the outputs of a node, or None if it stays in the file.
 

@@ -113,7 +113,11 @@ def lower_model(
 
 
 def apply_precision(
-    model: onnx.ModelProto, inputs: TransformInputs, *, precision: str, target: str | None
+    model: onnx.ModelProto,
+    inputs: TransformInputs,
+    *,
+    precision: str,
+    target: str | None,
 ) -> Lowered:
     """Lower the nodes that are safe in a precision, in place: a transform, for its row."""
     policy = find_precision_policy(inputs.architecture, precision)
