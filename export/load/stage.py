@@ -21,7 +21,7 @@ from ..auto_options import AutoOptions
 from ..options import OPSET, ExportOptions
 from ..rewrite.graph_network import GraphNetwork
 from ..targets import Target, find_target
-from ..tracing.site_graph import SiteGraph, trace_sites
+from ..tracing.site_graph import SiteGraph, trace_network
 from ..transforms import Transform, find_transform
 from .file_type import is_onnx
 from .images import Feeds, Images, calibration_feeds, sample_side, validation_feeds
@@ -94,7 +94,7 @@ class Prepared:
         """
         facts = self.traced.facts
         once = not is_own(facts.architecture)
-        return trace_sites(self.traced.network, facts, self.opset, fused=self.fused, once=once)
+        return trace_network(self.traced.network, facts, self.opset, fused=self.fused, once=once)
 
     @property
     def samples(self) -> dict[str, Feeds]:

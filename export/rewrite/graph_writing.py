@@ -60,7 +60,7 @@ def insert_mechanisms(
         network: The network of the file.
         resolved: Mechanism of every site of the network.
         unchanged_sites: Paths of sites that are not replaced.
-        fused: As in `trace`.
+        fused: As of `trace_network`.
         raised: Whether an old opset is raised even if the nodes of nystra do not need it.
 
     Raises:
@@ -113,7 +113,7 @@ def write_graph(
         resolved: Mechanism of every site of the network.
         unchanged_sites: Paths of sites that keep the network's own attention.
         facts: Facts of the network: sides that these fix are fixed in the graph of a module.
-        fused: As in `trace`.
+        fused: As of `trace_network`.
         raised: As of `rewrite_form`; the graph of a module is of the opset that is asked for.
 
     Raises:
@@ -188,7 +188,7 @@ def plan_replacement(
         network: The network of the file.
         item: The replacement.
         resolved: Mechanism of every site of the network.
-        fused: As in `trace`.
+        fused: As of `trace_network`.
 
     Raises:
         ExportError: A mechanism cannot be traced.

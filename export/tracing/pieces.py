@@ -43,7 +43,7 @@ def trace_attention(
         opset: Version of the default domain, 18 or later.
         has_weights: Whether it reads tensors of its own. Otherwise, if it is one operator, its
             node is written without PyTorch's exporter.
-        fused: As in `trace`.
+        fused: As of `trace_network`.
 
     Raises:
         ExportError: It cannot be traced.

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ...core.errors import ExportError, TraceError
 from ...models.facts import Facts
 from ...plugins.domain import DOMAIN
+from ...plugins.operators.schema import VERSION
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.implementation import implement
 from ..attention.mechanism import Mechanism
@@ -50,7 +51,7 @@ class SiteGraph:
         model: The graph, not optimized.
         calls: The calls of sites, by the operators of their nodes.
         opset: Opset that mechanisms are traced for.
-        fused: As in `trace`.
+        fused: As of `trace_network`.
         pieces: The mechanisms that were traced.
     """
 
@@ -82,7 +83,8 @@ class SiteGraph:
             _replace_node(model.graph, node, copy_piece(piece, node, {}))
         merge_sizes(model.graph)
         model.opset_imports.pop(SITE, None)
-        model.opset_imports[DOMAIN] = 1
+        if any(node.domain == DOMAIN for node in model.graph):
+            model.opset_imports[DOMAIN] = VERSION
         made = optimized(model)
         tidy(made, self.facts.inputs, self.facts.outputs)
         return made
@@ -115,10 +117,18 @@ class SiteGraph:
         return self.pieces[key]
 
 
-def trace_sites(
-    network: nn.Module, facts: Facts, opset: int, *, fused: bool, once: bool
+def trace_network(
+    network: nn.Module, facts: Facts, opset: int, *, fused: bool = False, once: bool = True
 ) -> SiteGraph:
-    """Return the graph of a network with declared sites; arguments as of `trace`.
+    """Return the graph of a network; it may have declared sites.
+
+    Args:
+        network: The network.
+        facts: Its facts.
+        opset: Version of the default domain, 18 or later.
+        fused: Write PyTorch's fused attention as ``Attention`` (opset 23 and later), not in pieces.
+        once: Whether modules of the same structure share one trace, and a module that runs several
+            times has one. Their graphs may depend on nothing but weights, settings and inputs.
 
     Raises:
         TraceError: The network cannot be traced; the cause is in the message.

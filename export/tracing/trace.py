@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ...core.errors import ExportError, TraceError, UnsupportedModelError
 from ...models.facts import Facts
 from .checked_parts import parts_checked
-from .copies import Copied, expand_calls, merge_sizes
+from .copies import Copied, expand_calls
 from .deciding_sizes import FreeAxes
 from .examples import by_argument, fixed_shape_text
 from .marks import mark_translations
@@ -42,41 +42,15 @@ _NEWEST_IN_PIECES = 22
 """The newest opset for which PyTorch writes its fused attention in pieces."""
 
 
-def trace(
-    network: nn.Module,
-    facts: Facts,
-    opset: int,
-    *,
-    fused: bool = False,
-    once: bool = True,
-) -> onnx.ModelProto:
-    """Trace a network from its inputs to its outputs.
-
-    Args:
-        network: Network whose sites are operators.
-        facts: Facts of the network.
-        opset: Version of the default domain, 18 or later.
-        fused: Write PyTorch's fused attention as ``Attention`` (opset 23 and later), not in pieces.
-        once: Whether modules of the same structure share one trace, and a module that runs several
-            times has one. Their graphs may depend on nothing but weights, settings and inputs.
-
-    Returns:
-        A model with the inputs and outputs that the facts name, and nodes of the domain
-        ``nystra``.
+def traced_graph(
+    network: nn.Module, facts: Facts, opset: int, *, fused: bool = False, once: bool = True
+) -> ir.Model:
+    """Return the graph of a network, not optimized; arguments as of `trace_network`.
 
     Raises:
         TraceError: The network cannot be traced; the cause is in the message.
         UnsupportedModelError: Its code decides by sizes or draws random numbers.
     """
-    model = traced_graph(network, facts, opset, fused=fused, once=once)
-    merge_sizes(model.graph)
-    return optimized(model)
-
-
-def traced_graph(
-    network: nn.Module, facts: Facts, opset: int, *, fused: bool = False, once: bool = True
-) -> ir.Model:
-    """Return the graph of a network, not optimized; arguments and errors as of `trace`."""
     try:
         return graph_of(network, facts, opset, fused=fused, once=once)
     except (ExportError, UnsupportedModelError):
@@ -103,7 +77,7 @@ def _raise_refusal(error: BaseException | None) -> None:
 def graph_of(
     network: nn.Module, facts: Facts, opset: int, *, fused: bool = False, once: bool = True
 ) -> ir.Model:
-    """Return the graph of a network, which is not optimized; arguments as of `trace`.
+    """Return the graph of a network, which is not optimized; arguments as of `trace_network`.
 
     Raises:
         TraceError: It took more processor time than `limit_traces` allows.
@@ -206,7 +180,7 @@ def trace_piece(
         opset: Version of the default domain, 18 or later.
         inputs: Names of the inputs.
         output: Name of the result.
-        fused: As in `trace`.
+        fused: As of `trace_network`.
 
     Returns:
         A model with nodes of the domain ``nystra``.

@@ -20,14 +20,14 @@ def warm() -> None:
     import torch
 
     import nystra.export.pipeline  # noqa: F401
-    from nystra.export.tracing.trace import trace
+    from nystra.export.tracing.site_graph import trace_network
     from nystra.models.loading import load
     from studies.networks.small import save_small
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         loaded = load(save_small("Compact", Path(folder, "small.pth")))
-    trace(loaded.network, loaded.facts, 20)
+    trace_network(loaded.network, loaded.facts, 20)
 
 
 def outcome_of(name: str) -> dict[str, Any]:

@@ -28,11 +28,10 @@ from torch import Tensor, nn
 
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism as planned
-from nystra.export.attention.site import resolve, swap
+from nystra.export.attention.site import resolve
 from nystra.export.graph.int8.transform import quantize_model
 from nystra.export.tracing.bodies import attach_bodies, inline_bodies
-from nystra.export.tracing.tidy import tidy
-from nystra.export.tracing.trace import trace
+from nystra.export.tracing.site_graph import trace_network
 from nystra.models import load
 from nystra.models.architecture import PrecisionPolicy
 from nystra.models.checkpoints.restorer import restorer_facts
@@ -156,8 +155,7 @@ def _ours(
     else:
         facts = shipped.facts
     parameters = resolve(Plan(planned(mechanism)), net)
-    model = trace(swap(net, parameters, "operator"), facts, OPSET)
-    tidy(model, facts.inputs, facts.outputs)
+    model = trace_network(net, facts, OPSET).write_mechanisms(parameters)
     if int8:
         _quantize(model)
     attach_bodies(model)

@@ -40,8 +40,7 @@ from nystra.export.load.fixed import fixed_facts
 from nystra.export.load.images import validation_feeds
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.export.tracing.bodies import attach_bodies
-from nystra.export.tracing.tidy import tidy
-from nystra.export.tracing.trace import trace
+from nystra.export.tracing.site_graph import trace_network
 from nystra.export.validate.fake_quantized import rounded_network
 from nystra.models import load, pretrained_path
 from nystra.runtime import Session
@@ -139,8 +138,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
     resolved = resolve(Plan(planned(mechanism)), loaded.network)
     plain = swap(loaded.network, resolved)
     feeds: list[Any] = validation_feeds(facts)
-    base = trace(swap(loaded.network, resolved, "operator"), facts, 20)
-    tidy(base, facts.inputs, facts.outputs)
+    base = trace_network(loaded.network, facts, 20).write_mechanisms(resolved)
     weights = {tensor.name for tensor in base.graph.initializer}
     streams = {
         node.output[0]

@@ -23,12 +23,11 @@ import numpy.typing as npt
 import onnx
 
 from nystra.export import Plan, mechanism
-from nystra.export.attention.site import resolve, swap
+from nystra.export.attention.site import resolve
 from nystra.export.graph.int8.transform import quantize_model
 from nystra.export.load.images import calibration_feeds, calibration_images, sample_side
 from nystra.export.tracing.bodies import attach_bodies
-from nystra.export.tracing.tidy import tidy
-from nystra.export.tracing.trace import trace
+from nystra.export.tracing.site_graph import trace_network
 from nystra.models import load, pretrained_path
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime import Session
@@ -84,10 +83,10 @@ def measure(name: str, folder: Path, low: list[Array], high: list[Array]) -> Non
     """Print the rows of one network."""
     loaded = load(pretrained_path(name))
     facts = loaded.facts
+    graph = trace_network(loaded.network, facts, 20)
     for attention in ("full", "nystra"):
         resolved = resolve(Plan(mechanism(attention)), loaded.network)
-        model = trace(swap(loaded.network, resolved, "operator"), facts, 20)
-        tidy(model, facts.inputs, facts.outputs)
+        model = graph.write_mechanisms(resolved)
         exact = outputs(model, low)
         rounded = figures(outputs(model, low, "openvino", "bf16"), exact, high, facts.scale)
         print_row([name, attention, "bf16", "-", "-", "-", *rounded, "-"])

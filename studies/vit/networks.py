@@ -17,12 +17,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from nystra.core.ports.preprocessing import Preprocessing
+from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, resolve, swap
 from nystra.export.tracing.bodies import attach_bodies
-from nystra.export.tracing.tidy import tidy
-from nystra.export.tracing.trace import trace
+from nystra.export.tracing.site_graph import trace_network
 from nystra.models.facts import Facts
 from nystra.models.vit.checkpoint import vit_facts
 from nystra.models.vit.network import ViT
@@ -109,8 +109,8 @@ def names() -> tuple[str, ...]:
     return (*_TIMED, *(f"{name}, swapped" for name in SWAPPED))
 
 
-def network(name: str, shape: str, form: str = "plain") -> tuple[ViT, Facts]:
-    """Return a network in plain or operator form, and its facts."""
+def network(name: str, shape: str) -> tuple[ViT, Facts, dict[str, Mechanism]]:
+    """Return a network, its facts, and the mechanism of each of its sites."""
     torch.manual_seed(0)
     hyper = SHAPES[shape] | TRAINED.get(name, {})
     built = ViT(**hyper).eval()
@@ -121,8 +121,7 @@ def network(name: str, shape: str, form: str = "plain") -> tuple[ViT, Facts]:
         plan = Plan(mechanism(kind, **SWAPPED[kind]))
     else:
         plan = Plan(mechanism("as_trained"))
-    swapped: Any = swap(built, resolve(plan, built), form)
-    return swapped, facts
+    return built, facts, resolve(plan, built)
 
 
 def file(name: str, shape: str, folder: Path) -> Path:
@@ -131,9 +130,8 @@ def file(name: str, shape: str, folder: Path) -> Path:
     path = folder / f"{plain}_{shape}.onnx"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        swapped, facts = network(name, shape, "operator")
-        model = trace(swapped, facts, OPSET)
-        tidy(model, facts.inputs, facts.outputs)
+        built, facts, resolved = network(name, shape)
+        model = trace_network(built, facts, OPSET).write_mechanisms(resolved)
         attach_bodies(model)
         onnx.save(model, path)
     return path
@@ -144,7 +142,8 @@ def call(engine: str, name: str, shape: str, folder: Path) -> Callable[[], objec
     image = torch.rand(1, 3, *SHAPES[shape]["image_size"])
     if engine == "PyTorch":
         torch.set_num_threads(1)
-        return in_torch(network(name, shape)[0], image)
+        built, _, resolved = network(name, shape)
+        return in_torch(swap(built, resolved), image)
     return session_call(engine, file(name, shape, folder), {"input": image.numpy()})
 
 

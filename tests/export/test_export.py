@@ -16,8 +16,7 @@ from exports import NYSTRA, checkpoint, export
 from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.attention.site import find_sites, swap
-from nystra.export.tracing.tidy import tidy
-from nystra.export.tracing.trace import trace
+from nystra.export.tracing.site_graph import trace_network
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.swinir.network import SwinIR
 from nystra.runtime import Session
@@ -211,8 +210,7 @@ def test_swinir_m_has_fewer_than_a_thousand_nodes() -> None:
         site.path: mechanism(("nystra", "full")[place % 2])
         for place, site in enumerate(find_sites(network))
     }
-    model = trace(swap(network, parameters, "operator"), facts, 20)
-    tidy(model, facts.inputs, facts.outputs)
+    model = trace_network(network, facts, 20).write_mechanisms(parameters)
     assert len(model.graph.node) < 1000
     named = [node.name for node in model.graph.node if node.domain == "nystra"]
     assert named == list(parameters)

@@ -31,7 +31,7 @@ from nystra.export.load.module_sites import with_found_sites
 from nystra.export.load.network import load_fixed
 from nystra.export.load.source import load_source
 from nystra.export.report.figures import figures_of
-from nystra.export.tracing.trace import trace
+from nystra.export.tracing.site_graph import trace_network
 from nystra.models import loading
 from nystra.models.own.network import OwnNetwork
 from nystra.runtime import Session
@@ -107,7 +107,7 @@ def test_a_network_that_asks_for_the_size_of_its_training_is_traced_for_any() ->
             return self.conv(x) if x.shape[2] == 64 else self.conv(x) * 1.0
 
     loaded = loading.load(OwnNetwork.of(Trained()))
-    graph = trace(loaded.network, loaded.facts, 20).graph
+    graph = trace_network(loaded.network, loaded.facts, 20).write_mechanisms({}).graph
     assert [bool(side.dim_param) for side in graph.input[0].type.tensor_type.shape.dim[2:]] == [
         True,
         True,

@@ -23,8 +23,7 @@ from nystra.export.attention.site import resolve, swap
 from nystra.export.load.images import validation_feeds
 from nystra.export.load.source import Source
 from nystra.export.tracing.bodies import attach_bodies, used_operators
-from nystra.export.tracing.tidy import tidy
-from nystra.export.tracing.trace import trace
+from nystra.export.tracing.site_graph import trace_network
 from nystra.export.validate.model_file import validate_file
 from nystra.export.validate.references import record_references
 from nystra.models.colorization.network import Colorization
@@ -45,8 +44,8 @@ def checkpoint(folder: Path, network: torch.nn.Module) -> Path:
 def built(
     network: torch.nn.Module, facts: Facts, parameters: Mechanism, path: Path
 ) -> onnx.ModelProto:
-    model = trace(swap(network, resolve(Plan(parameters), network), "operator"), facts, 20)
-    tidy(model, facts.inputs, facts.outputs)
+    resolved = resolve(Plan(parameters), network)
+    model = trace_network(network, facts, 20).write_mechanisms(resolved)
     attach_bodies(model)
     onnx.checker.check_model(model)
     onnx.save(model, path)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from nystra.core.errors import ExportError
 from nystra.core.ports.port import Port
 from nystra.export import mechanism
-from nystra.export.attention.site import find_sites, swap
-from nystra.export.tracing.trace import trace
+from nystra.export.attention.site import find_sites
+from nystra.export.tracing.site_graph import trace_network
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.facts import Facts
 from nystra.models.swinir.network import SwinIR
@@ -61,6 +61,7 @@ def facts() -> Facts:
         task="restoration",
         inputs=(Port("input", "image", lengths={"channels": 3}),),
         outputs=(Port("output", "image", lengths={"channels": 4}),),
+        size_minimum=2,  # PyTorch decides by sides of 1, for which a network is traced whole
         tiling="supported",
         license="unknown",
     )
@@ -74,7 +75,7 @@ def network() -> nn.Module:
 
 def test_copies_compute_what_the_modules_do(network: nn.Module, tmp_path: Path) -> None:
     Cell.runs.clear()
-    model = trace(network, facts(), 20)
+    model = trace_network(network, facts(), 20).write_mechanisms({})
     assert Cell.runs == {2.0: 1, 3.0: 1}
     assert not any("forward" in vars(module) for module in network.modules())
     onnx.checker.check_model(model)
@@ -108,7 +109,7 @@ def test_what_a_module_refuses_ends_the_export(network: nn.Module) -> None:
 
     broken = Broken().eval()
     with pytest.raises(ExportError, match="could not trace the network: never twice"):
-        trace(broken, facts(), 20)
+        trace_network(broken, facts(), 20)
     assert not any("forward" in vars(module) for module in broken.modules())
 
 
@@ -119,9 +120,11 @@ def test_the_blocks_of_a_deep_network_are_copied() -> None:
         upscale=1, window_size=4, embed_dim=8, depths=[2, 2], num_heads=[2, 2], upsampler=""
     ).eval()
     sites = {site.path: mechanism("full") for site in find_sites(network)}
-    planned = swap(network, sites, "operator")
     promised = restorer_facts("swinir", network, {"in_chans": 3}, "none")
-    graphs = [trace(planned, promised, 20, once=once) for once in (True, False)]
+    graphs = [
+        trace_network(network, promised, 20, once=once).write_mechanisms(sites)
+        for once in (True, False)
+    ]
     first, second = (Counter((node.domain, node.op_type) for node in g.graph.node) for g in graphs)
     assert first == second
     assert first["nystra", "NystraWindowSoftmax"] == 4

@@ -15,7 +15,7 @@ from nystra.export import ExportOptions, ExportResult, Plan, export_model, mecha
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.site import resolve, swap
 from nystra.export.tracing.bodies import attach_bodies
-from nystra.export.tracing.trace import trace
+from nystra.export.tracing.site_graph import trace_network
 from nystra.models import load
 from nystra.runtime import Session, read_image
 from studies.precision.small import RVRT_HYPER, save_rvrt
@@ -99,7 +99,7 @@ def test_a_network_that_keeps_the_size(tmp_path: Path) -> None:
     """Deblurring and denoising: features at a quarter of the sides, any height and width."""
     loaded = load(save_rvrt(tmp_path / "small.safetensors", upscale=1, in_chans=4), frames=4)
     resolved = resolve(Plan(Full()), loaded.network)
-    model = trace(swap(loaded.network, resolved, "operator"), loaded.facts, 20)
+    model = trace_network(loaded.network, loaded.facts, 20).write_mechanisms(resolved)
     weights = {tensor.name for tensor in model.graph.initializer}
     convolutions = [node.input[1] for node in model.graph.node if node.op_type == "Conv"]
     assert {"upsampler.0.weight", "feat_extract.1.weight"} <= set(convolutions) <= weights

@@ -17,7 +17,7 @@ from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import find_sites, resolve, swap
 from nystra.export.tracing import programs
 from nystra.export.tracing.bodies import attach_bodies
-from nystra.export.tracing.site_graph import SiteGraph, trace_sites
+from nystra.export.tracing.site_graph import SiteGraph, trace_network
 from nystra.models import pretrained
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.loading import load
@@ -48,7 +48,7 @@ def check(graph: SiteGraph, name: str, image: np.ndarray) -> Counter[str]:
 def test_several_mechanisms_are_written_into_one_graph() -> None:
     network = tiny_swinir()
     facts = restorer_facts("swinir", network, {"in_chans": 3}, "none")
-    graph = trace_sites(network, facts, 20, fused=False, once=True)
+    graph = trace_network(network, facts, 20)
     image = np.random.default_rng(0).random((2, 3, 13, 18), np.float32)
     sites = len(find_sites(network))
     for name, operator in (
@@ -63,7 +63,7 @@ def test_several_mechanisms_are_written_into_one_graph() -> None:
 def test_nodes_have_the_names_of_their_sites() -> None:
     network = tiny_swinir()
     facts = restorer_facts("swinir", network, {"in_chans": 3}, "none")
-    graph = trace_sites(network, facts, 20, fused=False, once=True)
+    graph = trace_network(network, facts, 20)
     model = graph.write_mechanisms(resolve(Plan(default=mechanism("full")), network))
     named = [node.name for node in model.graph.node if node.domain == "nystra"]
     assert named == [site.path for site in find_sites(network)]
@@ -73,7 +73,7 @@ def test_nodes_have_the_names_of_their_sites() -> None:
 @pytest.mark.parametrize("name", ["hat_x2_w16", "uformer_denoise25_w16", "sst_x2_w64"])
 def test_the_shipped_networks(name: str) -> None:
     loaded = load(PRETRAINED / f"{name}.safetensors")
-    graph = trace_sites(loaded.network, loaded.facts, 20, fused=False, once=True)
+    graph = trace_network(loaded.network, loaded.facts, 20)
     image = np.random.default_rng(0).random((1, 3, 70, 96), np.float32)
     for attention in ("full", "nystra", "cluster"):
         check(graph, attention, image)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nystra.core.ports.port import Port
-from nystra.export.tracing.trace import trace
+from nystra.export.tracing.site_graph import trace_network
 from nystra.models.facts import Facts
 
 
@@ -41,7 +41,7 @@ def test_free_sizes(network: nn.Module) -> None:
         tiling="supported",
         license="unknown",
     )
-    model = trace(network, facts, 20)
+    model = trace_network(network, facts, 20).write_mechanisms({})
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     for shape in ((1, 3, 5, 9), (2, 3, 12, 4)):
         image = np.random.default_rng(0).random(shape, dtype=np.float32)

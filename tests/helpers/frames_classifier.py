@@ -10,8 +10,7 @@ from torch import nn
 
 from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, Port
 from nystra.export.graph.metadata import describe, write_metadata
-from nystra.export.tracing.tidy import tidy
-from nystra.export.tracing.trace import trace
+from nystra.export.tracing.site_graph import trace_network
 from nystra.models.facts import Facts
 
 
@@ -36,8 +35,7 @@ JUDGE = Facts(task="toy", inputs=(FRAMES,), outputs=(LOGITS,), **COMMON)
 
 
 def save(network: nn.Module, facts: Facts, path: Path) -> Path:
-    model = trace(network.eval(), facts, 20)
-    tidy(model, facts.inputs, facts.outputs)
+    model = trace_network(network.eval(), facts, 20).write_mechanisms({})
     write_metadata(model, replace(describe(facts), version="0"))
     onnx.save(model, path)
     return path
