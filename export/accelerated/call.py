@@ -13,11 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-# torch.export's own trees of arguments; they have no public name.
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
-
 from ...core.errors import UnsupportedModelError
 from ...models.spandrel.tracing import traceable
+from ...models.torch_internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 _VALUES = frozenset(
     {

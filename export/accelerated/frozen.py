@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-# PyTorch has no public name for the mode in use.
-from torch.utils._python_dispatch import _get_current_dispatch_mode
-
 from ...core.errors import NystraError
 from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import copy_with, tensors_of, unwrapped
+from ...models.torch_internals import is_observed, is_transformed
 from .call import OfTensors, Structure, arrange, may_hold_more, tensors_in
 from .choosing import choose
 from .engine import Engine
@@ -194,9 +192,9 @@ def _unusual(tensors: Sequence[Tensor]) -> str:
     if any(torch.is_autocast_enabled(tensor.device.type) for tensor in tensors):
         return "torch.autocast is on"
     traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    if traced or _get_current_dispatch_mode() is not None:
+    if traced or is_observed():
         return "PyTorch records the operators"
-    if any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors):
+    if any(is_transformed(tensor) for tensor in tensors):
         return "torch.func transforms the call"
     is_forward = forward_ad._current_level >= 0
     if is_forward and any(forward_ad.unpack_dual(each).tangent is not None for each in tensors):

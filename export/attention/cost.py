@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 # Documented by PyTorch for tensors without values, without a public name.
-from torch._subclasses import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...core.ports.examples import example_arrays
 from ...models.facts import Facts
 from ...models.sites import MapSite, PatchSite
+from ...models.torch_internals import FakeTensorMode
 from .full.parameters import Full
 from .mechanism import Mechanism
 from .site import find_sites, neutral, swap

@@ -10,13 +10,11 @@ import onnx_ir as ir
 import torch
 from torch import Tensor, nn
 
-# PyTorch documents this mode, and has no public name for it.
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from ...core.errors import TraceError
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ...models.sizes.given import shared_copy
+from ...models.torch_internals import TorchDispatchMode
 from ..attention.site import common_window, find_sites
 from ..differences import largest, nudge, relative_difference
 from ..rewrite.attention_search import SearchResult, describe_unreplaced

@@ -16,9 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# torch.export's own trees of arguments; they have no public name.
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
-
+from ...models.torch_internals import TreeSpec, tree_flatten, tree_unflatten
 from .copies import Copied
 from .marks import CALL, ENTER, LEAVE, MARK
 

@@ -13,20 +13,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
-from torch.fx.experimental.symbolic_shapes import (
-    DimDynamic,
-    ShapeEnv,
-    StatelessSymbolicContext,
-)
 
 from ...core.errors import UnsupportedModelError
 from ...models.sizes.given import shared_copy
+from ...models.torch_internals import FakeTensorMode
 from ..differences import relative_difference
 from .deciding_sizes import FreeAxes, Lengths, sizes_deciding_otherwise
 from .lowering import CHECKS, name_of
 from .size_conditions import Condition, recording
+from .torch_sizes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 _ALLOWED = 1e-4
 """Largest difference of a program and its network, relative to the largest value."""

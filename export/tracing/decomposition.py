@@ -9,11 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.fx.experimental.proxy_tensor import make_fx
 
-# torch.export's own trees of arguments; they have no public name.
-from torch.utils._pytree import tree_flatten, tree_unflatten
-
+from ...models.torch_internals import (
+    HigherOrderOperator,
+    OpOverload,
+    make_fx,
+    tree_flatten,
+    tree_unflatten,
+)
 from .checked_parts import check_parts, place_of
 from .lowering import without_writes
 from .size_conditions import recording
@@ -44,9 +47,9 @@ def decompose(graph: fx.Graph, table: Table) -> bool:
     done = True
     for node in list(graph.nodes):
         target = node.target
-        if node.op == "get_attr" or isinstance(target, torch._ops.HigherOrderOperator):
+        if node.op == "get_attr" or isinstance(target, HigherOrderOperator):
             return False  # a graph within the graph
-        if isinstance(target, torch._ops.OpOverload):
+        if isinstance(target, OpOverload):
             parts = table.get(target)
             if parts is None and target._schema.name.partition("::")[2] in _COMPOSITE:
                 parts = target.decompose

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.export import ExportedProgram
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .decomposition import write_parts
 from .lowering import name_of
+from .torch_sizes import statically_known_true
 
 _AXES = 4
 """Batch, heads, tokens and channels."""

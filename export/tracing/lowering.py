@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...models.torch_internals import OpOverload
+
 aten = torch.ops.aten
 
 _PARTS: dict[Any, Any] = {
@@ -82,14 +84,14 @@ def _remove_unread(graph: fx.Graph) -> None:
 def name_of(node: fx.Node) -> str:
     """Return the name of a node's operator without its overload, or ""."""
     target = node.target
-    known = isinstance(target, torch._ops.OpOverload)
+    known = isinstance(target, OpOverload)
     return target._schema.name.partition("::")[2] if known else ""  # type: ignore[union-attr]
 
 
 def _without_write(graph: fx.Graph, node: fx.Node) -> bool:
     """Replace an in-place write by a copy; return False if equality cannot be shown."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+    if not isinstance(target, OpOverload) or not target._schema.is_mutable:
         return True
     name = name_of(node)
     if name == "detach_":

@@ -12,8 +12,8 @@ import torch
 from onnx import helper, numpy_helper
 from torch import Tensor, nn
 from torch.export import Dim
-from torch.fx.experimental.proxy_tensor import make_fx
 
+from ...models.torch_internals import make_fx
 from ...plugins.domain import DOMAIN
 from ...plugins.operators import OPERATORS
 from ...plugins.operators.schema import VERSION, node_attributes

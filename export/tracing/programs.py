@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from ...core.errors import TraceError, UnsupportedModelError
 from ...core.ports.port import Port
 from ...models.facts import Facts
 from ...models.sizes.given import GivenNetwork, shared_copy
+from ...models.torch_internals import OpOverload, make_fx
 from ..attention.site import find_sites
 from .alike import Observed, Repeats, observe
 from .conditions import refuse_branches
@@ -151,7 +151,7 @@ def _refuse_random(program: ExportedProgram) -> None:
 
 def _is_random(node: fx.Node) -> bool:
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return False
     if torch.Tag.nondeterministic_seeded not in target.tags:
         return False

@@ -1,4 +1,9 @@
-"""Skips steps of PyTorch and onnxscript in a trace that do not change the file."""
+"""Changes PyTorch and onnxscript during a trace: skips steps that do not change the file.
+
+Each change is needed with PyTorch 2.15 and onnxscript 0.7.2, and none has a public option. With a
+version that does not have what a function changes, it changes nothing. `tests/export/
+test_shortcuts_needed.py` fails once one is no longer needed, or has lost what it changes.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from ...models.torch_internals import OpOverload
 from .decomposition import Table, decompose
 from .fused_attention import finite_constants, write_attention
 from .size_operands import has_size, tensor_types_of, write_sizes
@@ -77,6 +83,16 @@ def without_memory_formats() -> contextlib.AbstractContextManager[None]:
         return lambda *_: torch.contiguous_format
 
     return _changed(torch._C, "_conv_determine_backend_memory_format", change)
+
+
+def with_sides_of_one() -> contextlib.AbstractContextManager[None]:
+    """Keep PyTorch from assuming sides larger than 1 when it checks whether a map is contiguous.
+
+    Otherwise the maps of a network with strided convolutions need at least 2 rows and columns.
+    """
+    from torch.fx.experimental import _config
+
+    return _changed(_config, "backed_size_oblivious", lambda _: True)
 
 
 def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:
@@ -156,7 +172,7 @@ def _is_of_one_type(node: fx.Node) -> bool:
     All its tensors are float32, or of one type without fractions, as are its numbers and result.
     """
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
         return node.op != "get_attr"  # a graph within the graph
     made = node.meta.get("val")
     if target.overloadpacket in (_aten._to_copy, _aten.sym_size):

@@ -13,11 +13,9 @@ from typing import Any
 
 import sympy  # type: ignore[import-untyped]
 
-# All of torch's decisions by sizes pass through it; it has no public name.
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
 from ...models.own import tracing as own_tracing
 from ...models.sizes import plain_run
+from .torch_sizes import ShapeEnv
 from .trace_fault import NYSTRA, TORCH, is_of_network
 
 _CONVERSIONS = (f"{TORCH}__init__.py", f"{TORCH}fx/experimental/", str(own_tracing.__file__))

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._decomp import decomposition_table
 
+from ...models.torch_internals import OpOverload, decomposition_table
 from .decomposition import write_parts
 from .lowering import name_of
 
@@ -102,7 +102,7 @@ def _operands_of(node: fx.Node) -> dict[str, Any]:
 def _given(node: fx.Node) -> dict[str, Any]:
     """Return the arguments of an operator of PyTorch that decide the type of its result."""
     target = node.target
-    known = isinstance(target, torch._ops.OpOverload)
+    known = isinstance(target, OpOverload)
     if not known or target.namespace not in ("aten", "prims"):  # type: ignore[union-attr]
         return {}
     given = dict(zip(_types_of(target), node.args, strict=False)) | node.kwargs

@@ -31,6 +31,7 @@ from .shortcuts import (
     promoted_where_needed,
     signatures_once,
     translations_once,
+    with_sides_of_one,
     without_memory_formats,
     without_quadratic_rules,
 )
@@ -225,22 +226,13 @@ def _written(
 @contextlib.contextmanager
 def _tracing() -> Iterator[None]:
     """Trace without gradients and messages, and with all sides free."""
-    with torch.no_grad(), _quiet(), _sizes_of_one(), _rare_collections():
-        yield
-
-
-@contextlib.contextmanager
-def _sizes_of_one() -> Iterator[None]:
-    """Keep PyTorch from assuming sides larger than 1 when it checks whether a map is contiguous.
-
-    Otherwise the maps of a network with strided convolutions need at least 2 rows and columns.
-    """
-    from torch.fx.experimental import _config
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(without_memory_formats())
-        if hasattr(_config, "backed_size_oblivious"):
-            stack.enter_context(_config.patch(backed_size_oblivious=True))  # type: ignore[attr-defined]
+    with (
+        torch.no_grad(),
+        _quiet(),
+        with_sides_of_one(),
+        without_memory_formats(),
+        _rare_collections(),
+    ):
         yield
 
 

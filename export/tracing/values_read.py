@@ -8,13 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-# PyTorch documents this mode, and has no public name for it.
-from torch.utils._python_dispatch import TorchDispatchMode
-
-# torch.export's own trees of arguments; they have no public name.
-from torch.utils._pytree import tree_leaves
-
 from ...core.errors import UnsupportedModelError
+from ...models.torch_internals import TorchDispatchMode, tree_leaves
 
 _READING = frozenset(
     ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique_consecutive")

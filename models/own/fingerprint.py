@@ -10,17 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-# PyTorch documents this mode, and has no public name for it.
-from torch.utils._python_dispatch import TorchDispatchMode
-
-# torch.export's own trees of arguments; they have no public name.
-from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, image_size
 from ..sizes.plain_run import plain_run
+from ..torch_internals import TorchDispatchMode, tree_flatten, without_observers
 from .plain_copy import content
 
 _SIDES = (32, 64, 48, 56, 60, 96, 112, 128, 224, 256)
@@ -59,7 +54,7 @@ class _Record(TorchDispatchMode):
     ) -> Any:
         """Run an operator and write it down."""
         leaves, spec = tree_flatten((args, kwargs or {}))
-        with torch.utils._python_dispatch._disable_current_modes():
+        with without_observers():
             texts = [self._text(leaf) for leaf in leaves]
         self.digest.update(f"{func} {spec} {texts}\n".encode())
         returned = func(*args, **(kwargs or {}))

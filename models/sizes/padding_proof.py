@@ -17,10 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# PyTorch documents this mode, and has no public name for it.
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from ...core.ports.port import IMAGE_AXES
+from ..torch_internals import OpOverload, TorchDispatchMode
 from .given import shared_copy
 
 _LONG = 131
@@ -229,7 +227,7 @@ class _Named(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         returned = func(*args, **named)
-        if isinstance(func, torch._ops.OpOverload):
+        if isinstance(func, OpOverload):
             self._run.note(func, args, named, returned)
         return returned
 

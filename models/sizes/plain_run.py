@@ -19,12 +19,10 @@ import torch
 from torch import Tensor
 
 # Neither the class of operators that take functions nor the mode in use has a public name.
-from torch._ops import HigherOrderOperator
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ...core.errors import UnsupportedModelError, foreign_reason
+from ..torch_internals import HigherOrderOperator, get_proxy_mode, is_observed
 
 _COMPILERS = ("torch._dynamo", "torch.nn.attention.flex_attention")
 """Modules without which nothing is compiled: importing them takes a second."""
@@ -116,7 +114,7 @@ class _FlexAttention(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         is_flex = isinstance(func, HigherOrderOperator) and func.name() == "flex_attention"
-        if is_flex and (get_proxy_mode() or _get_current_dispatch_mode()):
+        if is_flex and (get_proxy_mode() or is_observed()):
             return _flex_attention(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
