@@ -127,7 +127,8 @@ class ExportOptions(Options):
     trace_limit: float = option(
         Number(
             60.0,
-            "seconds of processor time after which a trace is stopped",
+            "seconds of processor time after which a trace, its conversion to ONNX, or the search "
+            "for attention is stopped",
             0,
             above=True,
             metavar="SECONDS",

@@ -74,12 +74,16 @@ def with_found_sites(
         larger = None if isinstance(error, TraceError) else _of_two_multiples(loaded, opset)
         if larger is not None:
             return larger
-        size = "" if facts.sides else " for any size (`static` may do)"
-        text = (
-            f"its attention stays as trained: there is no graph of it{size}: {trace_fault(error)}"
-        )
-        return _with_unserved(loaded, [text])
+        return _with_unserved(loaded, [_unsearched(facts, error)])
     return _with_sites(loaded, sited, attention)
+
+
+def _unsearched(facts: Facts, error: Exception) -> str:
+    """Return why a network was not searched, one sentence."""
+    if isinstance(error, TraceError):  # of the limit, which names the way out
+        return f"its attention stays as trained: {error}"
+    size = "" if facts.sides else " for any size (`static` may do)"
+    return f"its attention stays as trained: there is no graph of it{size}: {trace_fault(error)}"
 
 
 def _with_sites(loaded: LoadedModel, sited: GraphNetwork, found: SearchResult) -> LoadedModel:
@@ -160,10 +164,13 @@ def found_graph(
 
     Raises:
         ValueError: The outputs of the graph differ from those of the network.
+        TraceError: A step took more processor time than is allowed.
         Exception: Any error of PyTorch's tracer.
     """
     try:
         return _searched(loaded, facts, plain_graph(loaded.network, facts, opset))
+    except TraceError:  # of the limit, which another graph would reach too
+        raise
     except Exception as error:  # the graph of a module may depend on more than its structure
         fault = trace_fault(error)  # the error itself would keep the first graph's memory
     progress(f"find attention without reuse of equal modules: {fault}")

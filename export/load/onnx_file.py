@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from ...core.errors import NystraError, UnsupportedModelError, foreign_text
+from ...core.errors import NystraError, TraceError, UnsupportedModelError, foreign_text
 from ...core.files.reading import file_sha256
 from ...core.ports.port import Port
 from ...models.checkpoints.checkpoint import Checkpoint
@@ -159,7 +159,11 @@ def _searched(
         for node in model.graph
     ):
         return network_of(source), facts, (*measured.inputs, *sizes)
-    found = searched(model, facts, first)
+    try:
+        found = searched(model, facts, first)
+    except TraceError as error:
+        text = f"its attention stays as it is in the file: {error}"
+        return network_of(source), facts, (*measured.inputs, *sizes, text)
     warnings = (*measured.inputs, *sizes, *describe_unreplaced(found.attentions))
     return network_of(source, found.replacements), facts, warnings
 

@@ -17,6 +17,7 @@ from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.replacement import Replacement
 from ..rewrite.sources import GraphSource, inputs_of, kind_of
 from ..tracing.examples import shapes_of, unit_of
+from ..tracing.time_limit import SEARCH, within_limit
 
 _Image = tuple[tuple[int, int], int]
 
@@ -45,9 +46,15 @@ def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Searc
         known: The graph at a size that is taken already, or None.
 
     Raises:
+        TraceError: It took more processor time than `limit_traces` allows.
         UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
     """
     release_free_memory()  # of the trace
+    with within_limit(facts.inputs, SEARCH):
+        return _searched(model, facts, known)
+
+
+def _searched(model: ir.Model, facts: Facts, known: Sized | None) -> SearchResult:
     found: SearchResult | None = None
     pairs = _IMAGES if unit_of(facts) < LARGE_UNIT else _LARGE_IMAGES
     listed = [[shapes_of(facts, size, batch) for size, batch in pair] for pair in pairs]

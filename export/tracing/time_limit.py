@@ -1,4 +1,7 @@
-"""A limit to the processor time of a trace, which may not end: sizes are compared symbolically."""
+"""A limit to the processor time of steps that may not end: traces, conversions, searches.
+
+PyTorch compares free sizes symbolically, and loops of a network become thousands of nodes.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +23,38 @@ SECONDS = 60.0
 _WAIT = 0.5
 
 
-class _OutOfTime(BaseException):
+class OutOfTime(BaseException):
     """Ends a trace; no Exception, since tracers catch those of the code that they trace."""
 
 
 @dataclass
 class _Limit:
-    """A limit, and the inputs with which a trace reached it: it is not tried again with them."""
+    """A limit, and the steps that reached it with some inputs: they are not tried again."""
 
     seconds: float = SECONDS
-    reached: set[str] = field(default_factory=set)
+    reached: set[tuple[str, str]] = field(default_factory=set)
 
 
-_LIMIT: ContextVar[_Limit | None] = ContextVar("limit of a trace", default=None)
+_LIMIT: ContextVar[_Limit | None] = ContextVar("limit of a step", default=None)
+
+TRACE, CONVERSION, SEARCH = (
+    "tracing the network",
+    "converting its trace to ONNX",
+    "the search for its attention",
+)
+"""The steps that are limited, for messages."""
+
+_OF_LOOPS = (
+    "; a loop over tokens, as of a scan, is traced step by step: compute its steps at once "
+    "(docs/own.md)"
+)
 
 
 @contextmanager
 def limit_traces(seconds: float) -> Iterator[None]:
-    """Limit the processor time of each trace within a block, in seconds.
+    """Limit the processor time of each trace, conversion and search within a block, in seconds.
 
-    What reached the limit is refused at once when it is traced again.
+    What reached the limit is refused at once when it is tried again.
     """
     before = _LIMIT.set(_Limit(seconds))
     try:
@@ -49,48 +64,50 @@ def limit_traces(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def within_limit(inputs: Sequence[Port]) -> Iterator[None]:
-    """Trace a network with these inputs within a block.
+def within_limit(inputs: Sequence[Port], step: str = TRACE) -> Iterator[None]:
+    """Run a step for a network with these inputs within a block.
+
+    Args:
+        inputs: They are in the advice.
+        step: One of `TRACE`, `CONVERSION` and `SEARCH`.
 
     Raises:
         TraceError: The block took more than the processor time that is allowed.
     """
     limit = _LIMIT.get() or _Limit()
-    key = str(inputs)
+    key = step, str(inputs)
     if key in limit.reached:
-        raise _error(limit.seconds, inputs)
+        raise _error(limit.seconds, inputs, step)
     try:
         with _interrupted_after(limit.seconds):
             yield
-    except _OutOfTime:
+    except OutOfTime:
         limit.reached.add(key)
-        raise _error(limit.seconds, inputs) from None
+        raise _error(limit.seconds, inputs, step) from None
 
 
-def _error(seconds: float, inputs: Sequence[Port]) -> TraceError:
+def _error(seconds: float, inputs: Sequence[Port], step: str) -> TraceError:
     free = {name for port in inputs for name in port.free_axes().values()}
     advice = "raise `trace_limit`"
     if free:
         advice = (
             f"give `static` {fixed_shape_text(inputs)} for one size, fix some of the free axes "
-            f"({', '.join(free)}) in the ports of the network, or raise `trace_limit`"
+            f"({', '.join(sorted(free))}) in the ports of the network, or raise `trace_limit`"
         )
-    return TraceError(
-        f"tracing the network was stopped after {seconds:g} s of processor time: {advice}; a loop "
-        "over tokens, as of a scan, is traced step by step: compute its steps at once (docs/own.md)"
-    )
+    loops = "" if step == SEARCH else _OF_LOOPS
+    return TraceError(f"{step} was stopped after {seconds:g} s of processor time: {advice}{loops}")
 
 
 @contextmanager
 def _interrupted_after(seconds: float) -> Iterator[None]:
-    """Raise `_OutOfTime` in this thread once it has used some seconds of processor time."""
+    """Raise `OutOfTime` in this thread once it has used some seconds of processor time."""
     used = _clock_of_this_thread()
     thread, begun, over = threading.get_ident(), used(), threading.Event()
 
     def watch() -> None:
         while not over.wait(_WAIT):
             if used() - begun > seconds:
-                _raise_in(thread, _OutOfTime)  # again if some code caught it
+                _raise_in(thread, OutOfTime)  # again if some code caught it
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()

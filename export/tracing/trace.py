@@ -36,7 +36,7 @@ from .shortcuts import (
     without_quadratic_rules,
 )
 from .site_calls import site_translations
-from .time_limit import within_limit
+from .time_limit import CONVERSION, within_limit
 from .trace_fault import trace_fault
 
 _NEWEST_IN_PIECES = 22
@@ -88,7 +88,7 @@ def graph_of(
     with _tracing(), within_limit(facts.inputs):
         program, copied = program_of(network, facts, once=once)
     axes = FreeAxes.of(program, [port.free_axes() for port in facts.inputs])
-    with parts_checked(axes):
+    with within_limit(facts.inputs, CONVERSION), parts_checked(axes):
         return converted(program, *names, opset, copied, network, fused=fused)
 
 

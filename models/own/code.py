@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,8 @@ from ...core.files.reading import regular_file
 from .network import OwnNetwork
 
 _LARGEST = 1 << 22  # bytes of a file of code
+_MOST_FOLDERS = 5
+"""Folders above a file in which modules that it imports are looked for."""
 
 
 @dataclass(frozen=True)
@@ -143,16 +146,46 @@ def _line(path: Path, error: BaseException) -> str:
 
 def _import_fault(path: Path, error: ImportError) -> str:
     name = (error.name or "").partition(".")[0]
-    in_folder = (
-        any(path.with_name(each).exists() for each in (name, f"{name}.py")) if name else False
-    )
-    if in_folder or "relative import" in str(error):
-        what = f"{name}, which is in the same folder" if in_folder else "by a relative import"
+    if "relative import" in str(error):
+        root, module = _as_module(path.absolute())
         return (
-            f"{path.name} imports {what}: only that file is executed, other files in its folder "
-            "cannot be imported. Name the folder that has it in PYTHONPATH, such as "
-            "PYTHONPATH=repository nystra-export ..., or install it as a package"
+            f"{path.name} imports by a relative import, but only that file is executed: write a "
+            f"file with the line 'from {module} import NAME', and name that one, such as "
+            f"PYTHONPATH={_shown(root)} nystra-export ... --module FILE.py:NAME"
+        )
+    folder = _folder_with(path.absolute(), name)
+    if folder is not None:
+        place = "the same folder" if folder == path.absolute().parent else _shown(folder)
+        return (
+            f"{path.name} imports {name}, which is in {place}: only that file is executed, other "
+            "files are found where PYTHONPATH says, such as "
+            f"PYTHONPATH={_shown(folder)} nystra-export ..., or if installed as a package"
         )
     if isinstance(error, ModuleNotFoundError):
         return f"{path.name} imports {error.name}, which is not installed"
     return f"{path.name} cannot import: {foreign_reason(error)}"
+
+
+def _folder_with(path: Path, name: str) -> Path | None:
+    """Return the nearest folder above a file that holds a module; None if it is found anyway."""
+    if not name or name in sys.modules:
+        return None
+    for folder in list(path.parents)[:_MOST_FOLDERS]:
+        if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
+            return folder
+    return None
+
+
+def _as_module(path: Path) -> tuple[Path, str]:
+    """Return the folder of the package that a file is a part of, and the name of its module."""
+    root, names = path.parent.parent, [path.parent.name, path.stem]
+    while (root / "__init__.py").is_file():
+        root, names = root.parent, [root.name, *names]
+    return root, ".".join(names)
+
+
+def _shown(folder: Path) -> str:
+    """Return a folder as a shell takes it, from the working folder if it is inside of that."""
+    here = Path.cwd()
+    inside = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    return shlex.quote(str(inside))

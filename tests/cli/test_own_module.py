@@ -1,6 +1,8 @@
 """``--module FILE.py:CALLABLE``: the user's own network on the command line."""
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +105,7 @@ def test_a_network_without_the_argument_is_validated_at_the_window_of_its_plan(
             "build",
             "bad.py imports beside, which is in the same folder: only that file",
         ),
-        ("from .beside import x", "build", "bad.py imports by a relative import: only that file"),
+        ("from .beside import x", "build", "bad.py imports by a relative import, but only that"),
         ("from torch import nn\nbuild = nn.Conv2d(3, 3, 1)", "build", "1 surplus: a"),
         ("from torch import nn\nbuild = nn.Identity()", "", "expected FILE.py:CALLABLE"),
     ],
@@ -120,6 +122,46 @@ def test_bad_code_ends_in_one_sentence(
     assert error[-1].startswith("error: ")
     assert message in error[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pth", "bad.py", "beside.py"]
+
+
+REPOSITORY = {
+    "archs_of_a_test/__init__.py": "",
+    "archs_of_a_test/blocks.py": "from torch import nn\nLayer = nn.Conv2d",
+    "archs_of_a_test/absolute.py": "from archs_of_a_test.blocks import Layer",
+    "archs_of_a_test/relative.py": "from .blocks import Layer",
+}
+BUILD = "\ndef build():\n    return Layer(3, 3, 1)\n"
+
+
+@pytest.mark.parametrize("form", ["absolute", "relative"])
+def test_neighbors_of_a_cloned_repository(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+) -> None:
+    """The message says which folder to name; with it, the network is found."""
+    root = tmp_path / "a repository"
+    for name, text in REPOSITORY.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + BUILD if path.stem == form else text)
+    monkeypatch.chdir(tmp_path)
+    torch.save({"weight": torch.zeros(3, 3, 1, 1), "bias": torch.zeros(3)}, "a.pth")
+    command = ["inspect", "a.pth", "--module"]
+    assert main([*command, f"a repository/archs_of_a_test/{form}.py:build"]) == 2
+    error = capsys.readouterr().err
+    assert "PYTHONPATH='a repository' nystra-export" in error
+    file = f"a repository/archs_of_a_test/{form}.py"
+    if form == "relative":
+        line = re.search("'(from .*) import NAME'", error)
+        assert line is not None
+        file = "one_line.py"
+        Path(file).write_text(f"{line[1]} import build")
+    monkeypatch.syspath_prepend(str(root))
+    assert main([*command, f"{file}:build"]) == 0
+    for name in [name for name in sys.modules if name.startswith("archs_of_a_test")]:
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize(

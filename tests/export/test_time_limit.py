@@ -1,4 +1,4 @@
-"""The limit to the processor time of a trace."""
+"""The limit to the processor time of a trace, of its conversion and of a search."""
 
 from __future__ import annotations
 
@@ -9,12 +9,22 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from accelerated import Small, compare, image
 from nystra.core.errors import NystraError, TraceError
 from nystra.core.ports.port import Port
-from nystra.export import ExportOptions, accelerate, export_module
-from nystra.export.tracing.time_limit import limit_traces, within_limit
+from nystra.export import (
+    ExportOptions,
+    Plan,
+    accelerate,
+    export_model,
+    export_module,
+    mechanism,
+)
+from nystra.export.load import searching
+from nystra.export.tracing import trace
+from nystra.export.tracing.time_limit import OutOfTime, limit_traces, within_limit
 
 FREE = (Port("input", "image", lengths={"channels": 3}),)
 FIXED = (Port("input", "image", lengths={"batch": 1, "channels": 3, "height": 8, "width": 8}),)
@@ -24,7 +34,7 @@ def spin(seconds: float) -> None:
     begun = time.thread_time()
     while time.thread_time() - begun < seconds:
         try:
-            sum(range(1000))
+            sum(range(100_000))
         except Exception:  # as tracers do
             continue
 
@@ -85,3 +95,42 @@ def test_an_export_says_what_to_do_and_accelerate_takes_one_size(
     assert compare(fast, module, image(1, 3, 32, 48)) < 1e-5
     with pytest.warns(UserWarning, match=r"got the shape \(1, 3, 40, 48\), expected \(1, 3, 32"):
         assert compare(fast, module, image(1, 3, 40, 48)) == 0.0
+
+
+class Attended(Small):
+    """Attention along rows."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        tokens = image.movedim(1, 3)
+        mixed = scaled_dot_product_attention(tokens, tokens, tokens)
+        return super().forward(image + mixed.movedim(3, 1))
+
+
+def run_out_of_time(*_: object, **__: object) -> None:
+    raise OutOfTime
+
+
+def test_a_conversion_that_takes_longer_ends_an_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "converted", run_out_of_time)
+    options = ExportOptions(speed=False)
+    message = "converting its trace to ONNX was stopped after 60 s of processor time: give `static`"
+    with pytest.raises(TraceError, match=message):
+        export_module(Small().eval(), tmp_path / "model.onnx", options)
+
+
+def test_a_search_that_takes_longer_leaves_the_attention_as_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the export goes on, of a network and of a file, and says how to search."""
+    monkeypatch.setattr(searching, "find_attention", run_out_of_time)
+    message = "the search for its attention was stopped after 60 s of processor time: give `static`"
+    options = ExportOptions(Plan(mechanism("full")), speed=False)
+    result = export_module(Attended().eval(), tmp_path / "model.onnx", options)
+    (said,) = [text for text in result.warnings if message in text]
+    assert said.startswith("its attention stays as trained: ")
+    again = export_model(result.model, tmp_path / "again.onnx", options)
+    (said,) = [text for text in again.warnings if message in text]
+    assert said.startswith("its attention stays as it is in the file: ")
+    assert again.validation.passed
