@@ -26,6 +26,7 @@ from .copies import merge_sizes
 from .pieces import copy_piece, trace_attention
 from .site_calls import SiteCall, record_calls
 from .tidy import SCOPES, innermost_module, tidy
+from .time_limit import CONVERSION, within_limit
 from .trace import optimized, traced_graph
 
 
@@ -70,7 +71,7 @@ class SiteGraph:
             resolved: Mechanism of every site of the network.
 
         Raises:
-            TraceError: A mechanism cannot be traced.
+            TraceError: A mechanism cannot be traced, or the optimizer takes too long.
         """
         model = self.model.clone()
         sites: dict[str, Any] = {found.path: found.module for found in find_sites(self.network)}
@@ -81,11 +82,12 @@ class SiteGraph:
             except ExportError as error:
                 raise TraceError(f"the attention at {path}: {error}") from error
             _replace_node(model.graph, node, copy_piece(piece, node, {}))
-        merge_sizes(model.graph)
         model.opset_imports.pop(SITE, None)
         if any(node.domain == DOMAIN for node in model.graph):
             model.opset_imports[DOMAIN] = VERSION
-        made = optimized(model)
+        with within_limit(self.facts.inputs, CONVERSION):
+            merge_sizes(model.graph)
+            made = optimized(model)
         tidy(made, self.facts.inputs, self.facts.outputs)
         return made
 
