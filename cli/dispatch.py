@@ -197,7 +197,7 @@ def _dispatch(
     except BrokenPipeError:
         _drop_output()
         return 0
-    except Exception as error:  # the last: whatever was given, one line and exit code 2
+    except Exception as error:  # noqa: BLE001 - one line and exit code 2, whatever was given
         return _unexpected(args, error)
 
 

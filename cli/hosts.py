@@ -31,7 +31,7 @@ def chainner_problems(session: Session) -> list[str]:
         onnx.shape_inference.infer_shapes(
             onnx.load(session.path), check_type=True, strict_mode=True, data_prop=True
         )
-    except Exception as error:  # onnx's errors have no common base
+    except Exception as error:  # noqa: BLE001 - onnx's errors have no common base
         reason = foreign_reason(error)
         problems.append(f"the strict shape inference of onnx stops: {reason}")
     return problems

@@ -100,7 +100,7 @@ def failing_by_interrupt() -> Iterator[None]:
     """Raise KeyboardInterrupt for an error in the block that an interrupt caused."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # an interrupt that a library turned into an error of its own
         if _came is not None:
             raise KeyboardInterrupt from error
         raise

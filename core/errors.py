@@ -48,6 +48,11 @@ class BackendUnavailableError(NystraError):
     exit_code = 3
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ended, which says nothing about what a network takes."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)  # PyTorch's text
+
+
 def foreign_text(error: BaseException) -> str:
     """Return the message of another library's error without colors; the name of a silent one."""
     return _TERMINAL.sub("", str(error)).strip() or type(error).__name__

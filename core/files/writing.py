@@ -158,7 +158,7 @@ class FileSet:
             try:
                 for file in files:
                     os.replace(file.temporary, file.target)
-            except BaseException:
+            except BaseException:  # an interrupt too: the former files are put back
                 self._restore(files)
                 raise
 
@@ -235,7 +235,7 @@ def _move_folder(temporary: Path, target: Path) -> None:
     os.rename(target, former)
     try:
         os.rename(temporary, target)
-    except BaseException:
+    except BaseException:  # an interrupt too: the former file is put back
         os.rename(former, target)
         raise
     os.rename(former, temporary)

@@ -62,7 +62,7 @@ class TritonPythonModel:
             answer = self._answer(files, read_parameters(self._defaults, values))
             tensors = [triton.Tensor(name, array) for name, array in answer.tensors.items()]
             return triton.InferenceResponse(output_tensors=tensors)
-        except Exception as error:  # after any error the server continues
+        except Exception as error:  # noqa: BLE001 - after any error the server continues
             text = str(in_one_line(error, Path("the image")))
             fault = triton.TritonError(text, triton.TritonError.INVALID_ARG)
             return triton.InferenceResponse(error=fault)

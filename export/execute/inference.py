@@ -88,7 +88,7 @@ def infer(
     )
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception:  # the graph is run then, which reports what is wrong
+    except Exception:  # noqa: BLE001 - the graph is run then, which reports what is wrong
         return
     for info in [*inferred.graph.value_info, *inferred.graph.output]:
         tensor_type = info.type.tensor_type

@@ -70,7 +70,7 @@ def with_found_sites(
         if free is not None and _is_larger(facts, free):
             found = _found_small(loaded, free, opset)
         sited, attention = found or found_graph(loaded, facts, opset, progress)
-    except Exception as error:  # a tracer may raise any error: the network stays unchanged
+    except Exception as error:  # noqa: BLE001 - of the tracer: a warning names it
         larger = None if isinstance(error, TraceError) else _of_two_multiples(loaded, opset)
         if larger is not None:
             return larger
@@ -105,7 +105,7 @@ def _of_two_multiples(loaded: LoadedModel, opset: int) -> LoadedModel | None:
     facts = replace(facts, size_minimum=facts.size_multiple + 1)
     try:
         sited, attention = found_graph(loaded, facts, opset)
-    except Exception:  # the error of all sizes is reported
+    except Exception:  # noqa: BLE001 - the error of all sizes is reported
         return None
     text = f"its file takes sides of at least {facts.size_minimum} pixels"
     stated = replace(loaded, facts=facts, warnings=(*loaded.warnings, text))
@@ -143,7 +143,7 @@ def _found_small(
         return None
     try:
         sited, found = found_graph(loaded, facts, opset)
-    except Exception:  # a search at the fixed size reports the reason if it fails too
+    except Exception:  # noqa: BLE001 - the fixed size is searched then
         return None
     return None if found.changing else (sited, found)
 
@@ -171,7 +171,7 @@ def found_graph(
         return _searched(loaded, facts, plain_graph(loaded.network, facts, opset))
     except TraceError:  # of the limit, which another graph would reach too
         raise
-    except Exception as error:  # the graph of a module may depend on more than its structure
+    except Exception as error:  # noqa: BLE001 - equal modules may differ: without them
         fault = trace_fault(error)  # the error itself would keep the first graph's memory
     progress(f"find attention without reuse of equal modules: {fault}")
     return _searched(loaded, facts, plain_graph(loaded.network, facts, opset, once=False))
@@ -236,7 +236,7 @@ def _has_softmax(network: nn.Module, facts: Facts) -> bool:
         _run_observed(network, images_of(facts, (2, 3)), ends_at_softmax=True)
     except _SoftmaxSeen:
         return True
-    except Exception:  # the check of the graph reports the error
+    except Exception:  # noqa: BLE001 - the check of the graph reports the error
         return False
     return False
 
@@ -260,6 +260,6 @@ def _has_loops(network: nn.Module, facts: Facts) -> bool:
     small, large = next((pair for pair in pairs if pair[0][0].shape != pair[1][0].shape), pairs[-1])
     try:
         fewer, more = _run_observed(network, small), _run_observed(network, large)
-    except Exception:  # the trace reports the error
+    except Exception:  # noqa: BLE001 - the trace reports the error
         return False
     return more > _MORE_OPERATORS * fewer

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ...core.errors import UnsupportedModelError
+from ...core.errors import UnsupportedModelError, is_out_of_memory
 from ..differences import relative_difference
 from .deciding_sizes import FreeAxes, Lengths, sizes_deciding_otherwise
 from .lowering import name_of
@@ -78,11 +78,13 @@ def _is_same(
     with torch.no_grad():
         try:
             expected = operator(*values)
-        except Exception:  # it does not take this size
+        except (RuntimeError, IndexError, ValueError) as error:  # it does not take this size
+            if is_out_of_memory(error):
+                raise
             return True
         try:
             got = parts(*values)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it raises, the operator has a result
             return False
     right = [one for one in _listed(expected) if isinstance(one, Tensor)]
     if not all(bool(one.isfinite().all()) for one in right):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from ...core.errors import UnsupportedModelError
+from ...core.errors import UnsupportedModelError, is_out_of_memory
 from ...models.sizes.given import shared_copy
 from ...models.torch_internals import FakeTensorMode
 from ..differences import relative_difference
@@ -95,7 +95,9 @@ def refuse_branches(
                 images = noise(axes.shapes_of(size), axes.types)
                 try:
                     right = expected(images)
-                except Exception:  # the network does not take this size
+                except Exception as error:  # any other means that it does not take this size
+                    if is_out_of_memory(error):
+                        raise
                     continue
                 is_of_numbers = all(bool(one.isfinite().all()) for one in right)
                 if is_of_numbers and not _agrees(run, images, right):
@@ -135,8 +137,9 @@ def conditions_at(network: nn.Module, axes: FreeAxes, lengths: Lengths) -> list[
         try:
             with mode, torch.no_grad():
                 copied(*inputs)
-        except Exception:  # what was decided before it failed is known
-            pass
+        except Exception as error:  # what was decided before it failed is known
+            if is_out_of_memory(error):
+                raise
     return [condition.renamed(symbols) for condition in found]
 
 
@@ -155,7 +158,7 @@ def _agrees(run: Callable[..., Any], images: Sequence[Tensor], right: Sequence[T
     try:
         with torch.no_grad():
             returned = run(*images)
-    except Exception:  # the branch of the example does not take this size
+    except Exception:  # noqa: BLE001 - the branch of the example does not take this size
         return False
     outputs = (returned,) if isinstance(returned, Tensor) else tuple(returned)
     return relative_difference(outputs, right) <= _ALLOWED

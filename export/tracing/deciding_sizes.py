@@ -192,7 +192,7 @@ def value_of(condition: Condition, lengths: Lengths) -> bool | None:
         value = condition.expression.xreplace(
             {symbol: sympy.Integer(lengths[str(symbol)]) for symbol in symbols}
         )
-    except Exception:  # a division by zero, for instance
+    except (ArithmeticError, AssertionError, TypeError, ValueError):  # as a division by zero
         return None
     if value in (sympy.true, sympy.false):
         return bool(value)

@@ -97,7 +97,7 @@ def write_parts(
     try:
         with torch.no_grad(), modes[0], recording(place_of(node)) as decided:
             made = traced(*values)
-    except Exception:  # a decomposition may need more than values: the program is traced again
+    except Exception:  # noqa: BLE001 - it may need more than values: all is decomposed
         return False
     known = {"placeholder", "call_function", "output"}
     if not {one.op for one in made.graph.nodes} <= known or not without_writes(made.graph):

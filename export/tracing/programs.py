@@ -89,7 +89,7 @@ def exported(
     with recording() as conditions:
         try:
             program = _program(traced, examples, free)
-        except Exception as error:
+        except Exception as error:  # raised again, with the statement that it is about
             _raise_fault(error, network, examples, ports)
             raise
     axes = FreeAxes.of(program, [port.free_axes() for port in ports])
@@ -199,7 +199,7 @@ def recorded(network: nn.Module, examples: tuple[Tensor, ...]) -> ExportedProgra
         inputs = tuple(tensor.clone() for tensor in examples)
         try:
             graph = _recorded(torch.func.functionalize(run, remove="mutations"), inputs)
-        except Exception:  # some operators have no functional form
+        except Exception:  # noqa: BLE001 - some have no functional form: kept as they are
             graph = _recorded(run, inputs)
     _detach(graph)
     program = _program(graph, examples, None)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ...core.arrays import Array
-from ...core.errors import NystraError
+from ...core.errors import NystraError, is_out_of_memory
 from ...runtime.checking.validation import sides_text
 from ...runtime.metrics.measures import ROUNDING, Measure, measure_for
 from ...runtime.metrics.sanity import max_abs
@@ -30,6 +30,8 @@ _FACTOR = 2.0
 """A difference may be this multiple of that by rounding."""
 
 _NUDGES = 2
+
+_NOTHING_COMPARED = "the network as it was given returns numbers for no image of this comparison"
 
 Run = Callable[[Feeds], list[Array]]
 
@@ -76,6 +78,8 @@ class LastWord:
                 own = NetworkSession(source.exact()).all(list(feeds.values()))
                 faults += cls._faults(source, case, own, outputs, "the network that was traced")
             expected.append(planned.all(list(feeds.values())))
+        if not inputs:
+            faults.append(_NOTHING_COMPARED)
         return cls(source, tuple(inputs), tuple(expected), tuple(faults))
 
     def faults_of(self, session: Session) -> list[str]:
@@ -151,7 +155,9 @@ def _padded(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | None:
     """Return the outputs for images that nystra pads; None if they are too small all the same."""
     try:
         return NetworkSession(network).all(arrays)
-    except Exception:  # any error means that it does not take them
+    except Exception as error:  # any other error means that it does not take them
+        if is_out_of_memory(error):
+            raise
         return None
 
 

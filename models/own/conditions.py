@@ -60,7 +60,7 @@ def _runs(module: nn.Module, ports: tuple[Port, ...], size: Size) -> bool:
     arrays = example_arrays(ports, size)
     try:
         module(*map(torch.from_numpy, arrays.values()))
-    except Exception:  # any error means that it does not take them
+    except Exception:  # noqa: BLE001 - any error means that it does not take them
         return False
     return True
 

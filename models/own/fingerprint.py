@@ -72,12 +72,12 @@ def computed_by(network: nn.Module, ports: Sequence[Port], examples: Sequence[Te
     """
     digest = hashlib.sha256(_source(network).encode())
     for side in _SIDES:
-        one = _recorded(network, _tensors(ports, image_size(side, side)))
+        one = _try_run(network, _tensors(ports, image_size(side, side)))
         if one is not None:
-            other = _recorded(network, _tensors(ports, image_size(2 * side, side)))
+            other = _try_run(network, _tensors(ports, image_size(2 * side, side)))
             digest.update(f"{one} {other}".encode())
             return digest.hexdigest()
-    digest.update(str(_recorded(network, examples)).encode())
+    digest.update(_hash_run(network, examples).encode())
     return digest.hexdigest()
 
 
@@ -85,16 +85,21 @@ def _tensors(ports: Sequence[Port], size: Mapping[str, int]) -> list[Tensor]:
     return [torch.from_numpy(array) for array in example_arrays(ports, size).values()]
 
 
-def _recorded(network: nn.Module, inputs: Sequence[Tensor]) -> str | None:
-    """Return the hash of a run, or None if it fails."""
+def _hash_run(network: nn.Module, inputs: Sequence[Tensor]) -> str:
+    """Return the hash of a run."""
     record = _Record(inputs)
-    try:
-        with torch.no_grad(), warnings.catch_warnings(), plain_run(), record:
-            warnings.simplefilter("ignore")
-            network(*inputs)
-    except Exception:  # any error means that it does not take these inputs
-        return None
+    with torch.no_grad(), warnings.catch_warnings(), plain_run(), record:
+        warnings.simplefilter("ignore")
+        network(*inputs)
     return record.digest.hexdigest()
+
+
+def _try_run(network: nn.Module, inputs: Sequence[Tensor]) -> str | None:
+    """Return the hash of a run, or None if it fails."""
+    try:
+        return _hash_run(network, inputs)
+    except Exception:  # noqa: BLE001 - any error means that it does not take these inputs
+        return None
 
 
 def _source(network: nn.Module) -> str:

@@ -62,7 +62,7 @@ def measured_ports(
         for size in sizes if ports[0].sides is None else [None]:
             try:
                 returned, skipped = _returned(module, ports, size)
-            except Exception as error:  # any error means that it does not take this input
+            except Exception as error:  # noqa: BLE001 - any error means that it does not take this input
                 reason = foreign_reason(error, 200)
                 shapes = [tuple(tensor.shape) for tensor in _examples(ports, size)]
                 first = first or f"fails for {', '.join(map(str, shapes))}: {reason}"

@@ -62,7 +62,7 @@ def batch_fault(given: GivenNetwork, ports: Sequence[Port], size: tuple[int, ...
             each = [given.run(single, double=double) for single in singles]
         except UnsupportedModelError:  # its outputs are wrong at any size
             raise
-        except Exception:  # it takes no batch, or has no float64
+        except Exception:  # noqa: BLE001 - it takes no batch, or has no float64
             return _MIXES if double else _FAILS
         joined = [torch.cat(parts) for parts in zip(*each, strict=True)]
         if is_close(whole, joined, allowed):
@@ -123,7 +123,7 @@ def refuse_kept_state(
         try:
             given.run_on(used, images[first])
             returned = given.run_on(used, images[second])
-        except Exception:  # it takes each of the two by itself
+        except Exception:  # noqa: BLE001 - it takes each of the two by itself
             raise UnsupportedModelError(_kept(source, changed[0])) from None
         if not is_close(returned, given.run(images[second]), _ALLOWED):
             raise UnsupportedModelError(_kept(source, changed[0]))

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ...core.errors import is_out_of_memory
 from ...core.ports.port import Port, image_size
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -85,7 +86,9 @@ class GivenNetwork:
         """
         try:
             returned = self.run(inputs)
-        except Exception:  # any error means that it does not take these inputs
+        except Exception as error:  # any other error means that it does not take these inputs
+            if is_out_of_memory(error):
+                raise
             return None
         batch, (height, width) = inputs[0].shape[0], inputs[0].shape[-2:]
         for tensor, port in zip(returned, self.outputs, strict=True):

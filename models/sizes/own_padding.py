@@ -81,7 +81,7 @@ def _first_map(network: nn.Module, call: Call, inputs: Sequence[Tensor]) -> Tens
             call(network, *inputs)
         except _Reached as reached:
             return reached.given
-        except Exception:  # a size that the network does not support
+        except Exception:  # noqa: BLE001 - it takes no such size, which tells its multiple
             return None
     return None
 

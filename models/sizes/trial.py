@@ -260,7 +260,7 @@ def _outcome(
             returned = _returned(network, ports, batch, height, width)
     except UnsupportedModelError:  # its outputs are wrong at any size
         raise
-    except Exception as error:  # after any error the size counts as not supported
+    except Exception as error:  # noqa: BLE001 - after any error the size counts as not supported
         reason = foreign_reason(error, 200)
         return f"fails at {height}x{width}: {reason}"
     for tensor, port in zip(returned, network.outputs, strict=True):

@@ -63,7 +63,7 @@ def _quietly_imported(name: str) -> Any:
 def _detects(support: Any, keys: dict[str, Any]) -> bool:
     try:
         return bool(support.detect(keys))
-    except Exception:  # it read a tensor that has another form than its own
+    except Exception:  # noqa: BLE001 - it read a tensor that has another form than its own
         return False
 
 

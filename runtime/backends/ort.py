@@ -106,7 +106,7 @@ def _packages() -> Iterator[tuple[str, Path]]:
             package = import_module(module.name)
             path = Path(package.get_library_path())
             names = list(package.get_ep_names())
-        except Exception:  # a broken third-party package is ignored
+        except Exception:  # noqa: BLE001 - a broken third-party package is ignored
             continue
         yield from ((name, path) for name in names)
 

@@ -123,7 +123,7 @@ class Batcher:
         try:
             self._add_fitting(orders)
             self._run(orders)
-        except BaseException as error:  # even SystemExit: others wait for this thread
+        except BaseException as error:  # noqa: BLE001 - even SystemExit: others wait for this thread
             for order in orders:
                 if not order.result.done():
                     order.result.set_exception(_failed(error))
@@ -166,7 +166,7 @@ class Batcher:
                 raise NystraError(
                     f"the model returned {outputs.shape} for a batch of {count} images"
                 )
-        except Exception as error:  # an error of a backend may concern a single request only
+        except Exception as error:  # noqa: BLE001 - it may be of one request: each runs alone
             if len(orders) > 1:
                 for order in orders:
                     self._run([order])
@@ -183,7 +183,7 @@ class Batcher:
     def _report(self, images: int, seconds: float) -> None:
         try:
             self._on_run(images, seconds)
-        except Exception:  # the answers are right
+        except Exception:  # noqa: BLE001 - printed; the answers are right
             traceback.print_exc()
 
 

@@ -62,7 +62,7 @@ class Work(Generic[T]):
         try:
             self.check()
             answer = self._do(self)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised for who waits for the answer
             self.seconds = time.perf_counter() - begin
             self.future.set_exception(error)
         else:

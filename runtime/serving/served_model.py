@@ -63,7 +63,7 @@ class ServedModel:
         )
         try:
             self._sharing(Work(lambda _: None)).try_out()
-        except Exception as error:
+        except Exception as error:  # raised again, with what was tried
             self.close()
             raise NystraError(f"a trial run of {session.path} failed: {error}") from error
 
@@ -243,7 +243,7 @@ def open_models(
             session, name = Session.open(spec), spec.model.stem
             on_run = ran.get(name, lambda images, seconds: None)
             models.add(ServedModel(find_handler(session), session, name, limits, on_run))
-    except BaseException:
+    except BaseException:  # raised again once the models are closed
         with suppress(Exception):
             models.close()
         raise

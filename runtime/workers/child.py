@@ -121,7 +121,7 @@ class _Starter:
             result, function = self._calls.get()
             try:
                 result.set_result(function())
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised for who called
                 result.set_exception(error)
             del result, function
 

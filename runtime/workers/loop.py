@@ -44,7 +44,7 @@ def answer_requests(answer: Callable[[Mapping[str, Any], Send], Mapping[str, Any
             reply = {"error": f"{error.name} is not installed", "exit_code": 3}
         except MemoryError:
             reply = {"error": "not enough memory", "exit_code": 1}
-        except Exception as error:  # the parent reports the error
+        except Exception as error:  # noqa: BLE001 - the parent reports the error
             reply = {"error": f"{type(error).__name__}: {error}", "exit_code": 1}
         send(reply)
     return 0

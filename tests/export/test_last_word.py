@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from nystra.core.errors import TraceError, UnsupportedModelError, ValidationError
 from nystra.export import ExportOptions, export_module
 from nystra.export.load.telling import telling_inputs
+from nystra.export.validate import last_word
 from nystra.models import load
 from nystra.models.own import checkpoint
 from nystra.models.sizes.borders import Sides
+from nystra.models.sizes.given import GivenNetwork
 from nystra.runtime import Session
 
 
@@ -251,6 +253,28 @@ def test_padding_that_was_moved_wrongly_fails_the_last_comparison(
         exported(Enlarged(), tmp_path)
     monkeypatch.undo()
     assert exported(Enlarged(), tmp_path).facts.image is not None
+
+
+def test_a_network_that_is_compared_with_nothing_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(last_word, "given_outputs", lambda *_: None)
+    monkeypatch.setattr(last_word, "_padded", lambda *_: None)
+    with pytest.raises(ValidationError, match="returns numbers for no image"):
+        exported(Enlarged(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_memory_that_ends_is_no_size_that_a_network_does_not_take(error: Exception) -> None:
+    class Large(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            raise error
+
+    given = GivenNetwork(Large(), lambda network, *inputs: network(*inputs), (), ())
+    with pytest.raises(type(error)):
+        given.outputs_for([torch.zeros(1, 3, 8, 8)])
 
 
 def test_a_module_that_ran_before_is_compared_as_it_is(tmp_path: Path) -> None:

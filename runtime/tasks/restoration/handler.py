@@ -159,7 +159,7 @@ class RestorationHandler(Handler):
             auxiliary = {port.name: stand_in(port, gray.pixels) for port in restorer.auxiliary}
             try:
                 restore(restorer, gray, "a gray image", tile=self._tile(0), auxiliary=auxiliary)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised below if no size runs
                 failure = failure or error
             else:
                 return

@@ -79,7 +79,7 @@ class ImageJob:
             only.read(image)
             only.run(move)
             return only.write()
-        except Exception as error:
+        except Exception as error:  # raised again as one line
             raise in_one_line(error, source) from error
 
     def of(self, source: Path, target: Path) -> ImageRun:

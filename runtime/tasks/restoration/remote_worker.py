@@ -53,7 +53,7 @@ class RemoteWorker(ImageWorker):
         where = f"{socket.gethostname()}, process {os.getpid()}"
         try:
             self.load()
-        except Exception as error:  # whatever a machine lacks, the others go on
+        except Exception as error:  # noqa: BLE001 - whatever a machine lacks, the others go on
             return Failed(f"{where}: {str(error) or type(error).__name__}")
         return where
 

@@ -78,7 +78,7 @@ class ImageWorker:
                     image.run(partial(self._moved, begun))
                 with self._quiet:
                     return image.write()
-        except Exception as error:  # a bad image never stops the others
+        except Exception as error:  # noqa: BLE001 - a bad image never stops the others
             return failed(error, Path(source))
 
     def small_file(self, source: str, target: str, most: int) -> ImageResult | None:
@@ -94,7 +94,7 @@ class ImageWorker:
                 return None
             image.run(partial(self._moved, 0))
             return image.write()
-        except Exception as error:  # a bad image never stops the others
+        except Exception as error:  # noqa: BLE001 - a bad image never stops the others
             return failed(error, Path(source))
 
     def image(self, before: ImageData, name: str, how: Mapping[str, Any]) -> RestoredImage | Failed:
@@ -102,7 +102,7 @@ class ImageWorker:
         try:
             with self._model:
                 return restore(self._job.restorer, before, name, **how)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the run reports it and goes on
             return Failed(str(in_one_line(error, Path(name))))
 
     def tiles(self, tiles: list[Array]) -> list[Array] | Failed:
@@ -110,7 +110,7 @@ class ImageWorker:
         try:
             with self._model:
                 return run_batch(self._job.restorer.function, tiles)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the run reports it and goes on
             return Failed(str(in_one_line(error, Path("a tile"))))
 
     def _moved(self, begun: int, done: int, total: int) -> None:

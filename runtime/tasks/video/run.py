@@ -103,7 +103,7 @@ def run_video(
                         report(result, index + 1, source.count)
         except NystraError:
             raise
-        except Exception as error:
+        except Exception as error:  # raised again as one line
             raise in_one_line(error, path) from error
     height, width = source.size
     result = VideoResult(
