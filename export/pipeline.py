@@ -104,14 +104,14 @@ def _export_within_limit(
     try:
         return _run_stages(prepared, output, steps)
     except TraceError as error:
-        if prepared.graph is None:
+        if not prepared.graph.are_found:
             raise
         reason = f"the attention that was found stays as trained; replacing it failed: {error}"
     return _run_stages(prepare_as_trained(source, prepared, reason, steps), output, steps)
 
 
 def _run_stages(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
-    if prepared.graph is not None:
+    if prepared.graph.are_found:
         steps("plan")  # timing of pieces, which does not belong to loading
     planned = make_plan(prepared, output, steps.within)
     steps.expect(

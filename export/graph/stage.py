@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -51,22 +51,26 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
         ExportError: The network cannot be traced.
         UnsupportedModelError: The transform cannot change anything.
     """
-    graph = prepared.graph
-    unchanged = () if graph is None else graph.kept_as_is
-    model, transformed, changes = _graph(prepared, planned.resolved, unchanged, progress)
+    progress("trace")
     transform = prepared.transform
+    for_transform = transform.apply is not None
+    written = prepared.graph.write(planned.resolved, for_transform=for_transform)
+    model = written.model
+    transformed = _transform(model, prepared, transform, progress)
     exact = () if transformed is None else transformed.exact
-    notes = (*changes, *_finish(model, prepared))
+    notes = (*written.notes, *_finish(model, prepared))
     metadata = _describe(model, prepared, planned, planned.resolved, transform, exact)
     if transformed is not None:
         _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED)
     full = None
     if is_timed(prepared, planned):
-        own = () if graph is None else graph.paths
         of_full = UNCHANGED
         if changes_attention(prepared, planned):
             of_full = transform
-        full = _graph(prepared, planned.neutral, own, progress, transform=of_full)[0]
+        progress("trace")
+        for_transform = of_full.apply is not None
+        full = prepared.graph.write_own(planned.neutral, for_transform=for_transform).model
+        _transform(full, prepared, of_full, progress)
         _finish(full, prepared)
         _describe(full, prepared, planned, planned.neutral, of_full)
     return BuiltModel(model, metadata, transformed, full, notes)
@@ -93,41 +97,15 @@ def is_timed(prepared: Prepared, planned: Planned) -> bool:
 
 def changes_attention(prepared: Prepared, planned: Planned) -> bool:
     """Return whether attention in the file is computed in another way than in the network."""
-    if prepared.graph is None:
-        return not planned.is_neutral
-    return prepared.graph.replaces
+    return prepared.graph.changes_attention(is_neutral=planned.is_neutral)
 
 
-def _graph(
-    prepared: Prepared,
-    resolved: Mapping[str, Mechanism],
-    unchanged: Collection[str],
-    progress: Steps,
-    transform: Transform | None = None,
-) -> tuple[onnx.ModelProto, TransformResult | None, list[str]]:
+def _transform(
+    model: onnx.ModelProto, prepared: Prepared, transform: Transform, progress: Steps
+) -> TransformResult | None:
+    """Change the arithmetic of a graph, in place, and add preprocessing and bodies."""
     options = prepared.options
     facts = prepared.traced.facts
-    transform = prepared.transform if transform is None else transform
-    progress("trace")
-    notes = list[str]()
-    if prepared.graph is not None:
-        from ..rewrite.graph_writing import write_graph
-        from .initializers import make_initializers
-
-        changed = write_graph(
-            prepared.graph,
-            resolved,
-            unchanged,
-            facts,
-            fused=prepared.fused,
-            raised=transform.apply is not None,
-        )
-        model = changed.model
-        notes += changed.notes
-        if transform.apply is not None or prepared.target is not None:
-            make_initializers(model)
-    else:
-        model = prepared.site_graph.write_mechanisms(resolved)
     transformed = None
     if transform.apply is not None:
         progress(transform.name)
@@ -146,7 +124,7 @@ def _graph(
         if options.functions != "none":
             attach_bodies(graph)
             onnx.checker.check_model(graph)
-    return model, transformed, notes
+    return transformed
 
 
 def _finish(model: onnx.ModelProto, prepared: Prepared) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from torch import nn
 from ...core.errors import NystraError
 from ...models.loading import LoadedModel
 from ...models.own.network import OwnNetwork
-from ...models.registry import is_own
 from ...runtime.metrics.measures import measure_for
 from ...runtime.model.onnx_header import read_onnx_header
 from ..attention.as_trained.parameters import AsTrained
@@ -20,8 +19,8 @@ from ..attention.plan import Plan
 from ..auto_options import AutoOptions
 from ..options import OPSET, ExportOptions
 from ..rewrite.graph_network import GraphNetwork
+from ..sited_graph import DeclaredSites, FoundSites, SitedGraph
 from ..targets import Target, find_target
-from ..tracing.site_graph import SiteGraph, trace_network
 from ..transforms import Transform, find_transform
 from .file_type import is_onnx
 from .images import Feeds, Images, calibration_feeds, sample_side, validation_feeds
@@ -79,22 +78,13 @@ class Prepared:
         """Whether all exact attention is written as ONNX's operator ``Attention``."""
         return self.target is not None and self.target.fused
 
-    @property
-    def graph(self) -> GraphNetwork | None:
-        """The network if its sites replace nodes of a graph, or None if they are its modules."""
-        network = self.traced.network
-        return network if isinstance(network, GraphNetwork) else None
-
     @cached_property
-    def site_graph(self) -> SiteGraph:
-        """The graph of a network whose sites are its modules; it is traced when it is first used.
-
-        Raises:
-            TraceError: It cannot be traced.
-        """
-        facts = self.traced.facts
-        once = not is_own(facts.architecture)
-        return trace_network(self.traced.network, facts, self.opset, fused=self.fused, once=once)
+    def graph(self) -> SitedGraph:
+        """The network as a graph, which mechanisms are written into."""
+        network, facts = self.traced.network, self.traced.facts
+        if isinstance(network, GraphNetwork):
+            return FoundSites(network, facts, self.fused, self.target is not None)
+        return DeclaredSites(network, facts, self.opset, self.fused)
 
     @property
     def samples(self) -> dict[str, Feeds]:

@@ -71,15 +71,10 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     refuse_untrained(plan, loaded.network)
     resolved = resolve(plan, loaded.network, loaded.unserved)
     target = _target(prepared, output, resolved)
-    unchanged: Mapping[str, str] = {}
     if is_onnx(loaded.checkpoint.path):
         refuse_own_source(target, loaded.checkpoint.path)
-    graph = prepared.graph
-    if graph is not None and not prepared.fused:
-        from ..replacement_timing import drop_slower
-
-        resolved = drop_slower(graph, prepared.traced.facts, resolved, progress)
-        unchanged = graph.kept_as_is
+    resolved = prepared.graph.drop_slower(resolved, progress)
+    unchanged = prepared.graph.kept_as_is
     written = replace(
         plan,
         default=_choose_default(plan.default, resolved),

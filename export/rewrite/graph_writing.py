@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,21 +27,9 @@ from .graph_network import GraphNetwork
 from .mechanisms import write_mechanism
 from .replacement import Replacement, insert_replacements
 from .sources import FileSource
+from .written_model import WrittenModel
 
 _IR_OF_FUNCTIONS = 8
-
-
-@dataclass(frozen=True)
-class WrittenModel:
-    """A file with nodes of nystra.
-
-    Attributes:
-        model: The model without bodies.
-        notes: Other changes, one sentence each.
-    """
-
-    model: onnx.ModelProto
-    notes: tuple[str, ...] = ()
 
 
 def insert_mechanisms(

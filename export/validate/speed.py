@@ -12,6 +12,7 @@ from ...core.ports.port import Size, image_size
 from ...models.facts import Facts
 from ...runtime.timing.bench import BODIES_BACKEND, bench, session_configuration
 from ...runtime.timing.rows import Row
+from ..sited_graph import FULL
 
 _SIDE = 256
 """Side of the timed image if the file takes any size: that of a typical tile."""
@@ -34,9 +35,6 @@ _LONGEST = 6.0
 _BOTH = 3.0
 """Runs of the planned file in the time of one run of each; full attention takes about two."""
 
-
-FULL = "full attention"
-"""The reference of a plan's timing, except for ONNX files of other programs."""
 
 FLOAT32 = "the same file in float32"
 """The reference where only the precision differs."""

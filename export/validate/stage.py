@@ -22,7 +22,7 @@ from .fidelity import Fidelity, fidelity_steps, measure_fidelity
 from .last_word import LastWord
 from .model_file import FileValidation, file_steps, libraries, validate_file
 from .references import record_references
-from .speed import FLOAT32, FULL, Speed, compare_speed, slower_warning, timed_size, untimed_warning
+from .speed import FLOAT32, Speed, compare_speed, slower_warning, timed_size, untimed_warning
 from .tiles import TilePsnr, measure_tiles, tile_sides, tiles_warning
 
 
@@ -87,8 +87,7 @@ def validate(
     )
     progress(f"{source.reference} as it was given")
     last_word = LastWord.of(source)
-    if prepared.graph is not None:
-        prepared.graph.release()
+    prepared.graph.release()
     with scratch_folder() as folder:
         path = _saved(folder / "model.onnx", built.model)
         copy = None
@@ -142,7 +141,7 @@ def validate(
 def _timed_against(prepared: Prepared, planned: Planned) -> str:
     if not changes_attention(prepared, planned):
         return FLOAT32
-    return FULL if prepared.graph is None else prepared.graph.source.own
+    return prepared.graph.own_attention
 
 
 def _has_bodies(prepared: Prepared) -> bool:

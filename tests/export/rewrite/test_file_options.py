@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import NystraError
 from nystra.export import ExportOptions, Plan, export_model, mechanism, replacement_timing
-from nystra.export.graph.initializers import make_initializers
 from nystra.export.load.images import photographs
 from nystra.export.load.onnx_file import read_file
+from nystra.export.rewrite.initializers import make_initializers
 from onnx_files import as_half, window_attention
 from plain_onnxruntime import in_onnxruntime
 from processor import require_exact_int8
