@@ -75,10 +75,10 @@ def in_flags(text: str) -> str:
 
 
 def _print(line: str, file: TextIO, flush: bool) -> None:
-    print(_COMMAND.sub(_spelled_out, printable(line)), file=file, flush=flush)
+    print(_COMMAND.sub(_escape, printable(line)), file=file, flush=flush)
 
 
-def _spelled_out(sign: re.Match[str]) -> str:
+def _escape(sign: re.Match[str]) -> str:
     return f"{sign[1] or ''}\\u{ord(sign[0][-1]):04x}"
 
 

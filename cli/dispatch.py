@@ -190,7 +190,7 @@ def _dispatch(
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
-            return _unexpected(args, error)
+            return _report_unexpected(args, error)
         missing = not_installed(f"{error.name}, which this command needs,", extra)
         echo_error(f"error: {missing}")
         return 3
@@ -198,7 +198,7 @@ def _dispatch(
         _drop_output()
         return 0
     except Exception as error:  # noqa: BLE001 - one line and exit code 2, whatever was given
-        return _unexpected(args, error)
+        return _report_unexpected(args, error)
 
 
 @cache
@@ -209,7 +209,7 @@ def _flags_of_all() -> dict[str, str]:
     return flags
 
 
-def _unexpected(args: argparse.Namespace, error: Exception) -> int:
+def _report_unexpected(args: argparse.Namespace, error: Exception) -> int:
     if getattr(args, "verbose", False):
         for line in traceback.format_exc().splitlines():
             echo(line, file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.errors import BackendUnavailableError, NystraError
 from ..core.installation import install_command
-from ..runtime.pool.ray import isolated_workers
+from ..runtime.pool.ray import isolate_workers
 from ..runtime.serving.application import open_application
 from ..runtime.serving.limits import Limits
 from ..runtime.session_spec import SessionSpec
@@ -99,7 +99,7 @@ def _connect(ray: Any) -> None:
         NystraError: The program has connected, and the current folder is among them.
     """
     if not ray.is_initialized():
-        with isolated_workers() as runtime_env:
+        with isolate_workers() as runtime_env:
             ray.init(namespace="serve", runtime_env=runtime_env)  # as serve.run does
     elif "working_dir" not in ray.get_runtime_context().runtime_env:
         raise NystraError(

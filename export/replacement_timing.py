@@ -20,7 +20,7 @@ from ..models.facts import Facts
 from ..plugins.domain import DOMAIN
 from ..runtime.ort_values import OrtValue, copy_from_ort
 from ..runtime.session import Session
-from ..runtime.timing.turns import median_ratio, timed_in_turns
+from ..runtime.timing.turns import median_ratio, time_in_turns
 from .attention.full.parameters import Full
 from .attention.mechanism import Mechanism
 from .execute.parts import find_inputs, make_parts, part_model
@@ -241,7 +241,7 @@ def _time_in_turns(timed: Timed, limit: float) -> list[list[float]]:
                 return []
             return [*runs]
 
-        return [*timed_in_turns(runs, active).values()]
+        return [*time_in_turns(runs, active).values()]
 
 
 def _enough(times: Sequence[Sequence[float]], seconds: float, limit: float) -> bool:

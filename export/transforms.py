@@ -151,7 +151,7 @@ def _part(module: str, name: str) -> Lazy[Any]:
 
 def _precision(name: str, target: str | None = None) -> Transform:
     lower = _part("graph.precision.lowering", "apply_precision")
-    rounded = _part("validate.fake_quantized", "rounded_as")
+    rounded = _part("validate.fake_quantized", "round_as_file")
     policy = _part("graph.policies", "find_precision_policy")
     return Transform(
         name,
@@ -166,7 +166,7 @@ UNCHANGED = Transform("fp32")
 _INT8 = Transform(
     "int8",
     _part("graph.int8.transform", "quantize_within"),
-    _part("validate.fake_quantized", "quantized_as"),
+    _part("validate.fake_quantized", "quantize_as_file"),
     _part("graph.policies", "find_int8_policy"),
     calibrated=True,
     remedy="the ranges of int8 are those of the images of `calibrate`: give more of them, unlike "

@@ -28,4 +28,4 @@ from .tiling.run_tiled import run_tiled as run_tiled
 from .tiling.tile_plan import Stitcher as Stitcher
 from .tiling.tile_plan import TilePlan as TilePlan
 from .tiling.tile_plan import plan_tiles as plan_tiles
-from .timing.turns import interleaved as interleaved
+from .timing.turns import time_interleaved as time_interleaved

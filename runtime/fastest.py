@@ -15,7 +15,7 @@ from ..core.errors import BackendUnavailableError, NystraError
 from ..core.files.user_cache import CACHE_VARIABLE, key_of, remember_figures, remembered_figures
 from ..core.metadata import ModelMetadata
 from ..core.ports.port import Size, image_size, size_text
-from .backends import find_backend, require_precision, timed_backends
+from .backends import find_backend, list_timed_backends, require_precision
 from .engines.model import EngineModel
 from .model.onnx_graph import read_facts
 from .model.onnx_header import read_onnx_header
@@ -66,23 +66,23 @@ def choose_fastest(
     if not available:
         raise BackendUnavailableError(f"no backend is installed to choose from: {missing}")
     if len(available) == 1:
-        return _chosen(
+        return _choose(
             spec, available[0], f"fastest: {available[0]}, the only one installed ({missing})"
         )
     size = read_facts(spec.model).sides or image_size(*[_class_of(side)] * 2)
     key = _key(spec, available, size)
     times, when = remembered_figures(key), "remembered"
     if not times or not times.keys() <= {*available}:
-        times, when = _timed(spec, available, size, progress), "timed now"
+        times, when = _time_ways(spec, available, size, progress), "timed now"
         if not remember_figures(key, f"{spec.model.name} at {size_text(size)}", times):
             when += f", and not kept: set {CACHE_VARIABLE} to a folder for that"
     order = sorted(times, key=lambda way: times[way])
     entries = [*(f"{way} {1e3 * times[way]:.0f} ms" for way in order), *filter(None, [missing])]
     reason = f"fastest at {size_text(size)}: {', '.join(entries)} ({when})"
-    return _chosen(spec, order[0], reason)
+    return _choose(spec, order[0], reason)
 
 
-def _chosen(spec: SessionSpec, way: str, reason: str) -> Fastest:
+def _choose(spec: SessionSpec, way: str, reason: str) -> Fastest:
     timed = session_spec(spec.model, way)
     return Fastest(replace(spec, backend=timed.backend, precision=timed.precision), reason)
 
@@ -90,7 +90,7 @@ def _chosen(spec: SessionSpec, way: str, reason: str) -> Fastest:
 def _candidates(spec: SessionSpec) -> tuple[list[str], str]:
     own = ModelMetadata.read(read_onnx_header(spec.model).metadata).precision
     available, reasons = [], []
-    for name in timed_backends():
+    for name in list_timed_backends():
         kind = find_backend(name)
         low = spec.precision == "bf16" and "bf16" in kind.arithmetic
         usable, reason = kind.available()
@@ -122,7 +122,7 @@ def _key(spec: SessionSpec, ways: list[str], size: Size) -> str:
     return key_of(parts)
 
 
-def _timed(
+def _time_ways(
     spec: SessionSpec, ways: list[str], size: Size, progress: Callable[[str], None]
 ) -> dict[str, float]:
     library = str(spec.library)

@@ -123,7 +123,7 @@ def _build(args: argparse.Namespace) -> int:
         if place.is_dir() or not place.suffix:
             make_folder(place)
             place = place / built.name
-        built = built.copied(place)
+        built = built.copy_to(place)
     _print_built(args, built, model.library_reason, equal_commands(model, built))
     return 0
 

@@ -20,7 +20,7 @@ from ..flags.option_flags import (
     add_session_arguments,
     open_session,
 )
-from ..flags.quality_flags import add_quality_arguments, check_requested, requested_qualities
+from ..flags.quality_flags import add_quality_arguments, check_requested, read_requested_qualities
 
 if TYPE_CHECKING:
     from ...runtime.checking.baseline import Baseline
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.checking.baseline import read_baseline
     from ...runtime.checking.gate import FAILED, accept, check_measured
 
-    requested = requested_qualities(args)
+    requested = read_requested_qualities(args)
     start = time.perf_counter()
     fresh = args.update and not args.baseline.exists()
     baseline = None if fresh else read_baseline(args.baseline)
@@ -159,7 +159,7 @@ def _host_results(args: argparse.Namespace, session: Session) -> list[CheckResul
 
 def _check_requested(args: argparse.Namespace, baseline: Baseline, requested: Requested) -> None:
     """Refuse, before anything is measured, to skip an accepted figure silently."""
-    from ...runtime.checking.baseline import guarded_items
+    from ...runtime.checking.baseline import list_guarded_items
     from ...runtime.tasks.registry import task_qualities
 
     measured_names = {quality.name for quality, _ in requested}
@@ -168,14 +168,14 @@ def _check_requested(args: argparse.Namespace, baseline: Baseline, requested: Re
         if needed in baseline.items and quality.name not in measured_names:
             raise _not_measured(args, needed, quality.items[needed].needs)
     if "speed" in baseline.items and args.speed_against is None:
-        raise _not_measured(args, "speed", guarded_items()["speed"].needs)
+        raise _not_measured(args, "speed", list_guarded_items()["speed"].needs)
 
 
 def _check_measured(args: argparse.Namespace, baseline: Baseline, measured: Measured) -> None:
     """Refuse the same for figures that depend on the model: flicker, for models of frames."""
-    from ...runtime.checking.baseline import guarded_items
+    from ...runtime.checking.baseline import list_guarded_items
 
-    for name, item in guarded_items().items():
+    for name, item in list_guarded_items().items():
         if item.needs and name in baseline.items and name not in measured.items:
             raise _not_measured(args, name, item.needs)
 

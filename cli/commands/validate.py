@@ -24,7 +24,7 @@ from ..flags.option_flags import (
     open_session,
     session_spec,
 )
-from ..flags.quality_flags import add_quality_arguments, check_requested, requested_qualities
+from ..flags.quality_flags import add_quality_arguments, check_requested, read_requested_qualities
 
 if TYPE_CHECKING:
     from ...export.load.source import Source
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.checking.measured import bodies_of, find_changes
     from ...runtime.checking.validation import validate_against_references
 
-    requested = requested_qualities(args)
+    requested = read_requested_qualities(args)
     if args.layerwise:
         return _layerwise(args, requested)
     if args.backend in TORCH_BACKENDS:
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
                 bodies, references, args.tolerance, lambda step: progress(f"{step} by bodies")
             )
         passed = report.passed and not changes and (by_bodies is None or by_bodies.passed)
-        measured = _measured(requested, session, source, progress)
+        measured = _measure(requested, session, source, progress)
         if restorer is not None:
             progress("sheet")
             _sheet(args, session, restorer, source)
@@ -184,7 +184,7 @@ def _references(
     return reference_run(args.model, metadata, source, progress)
 
 
-def _measured(
+def _measure(
     requested: Requested,
     session: Session,
     source: Source | None,

@@ -92,7 +92,7 @@ def _add_named_choice(parser: argparse._ActionsContainer, name: str, kind: Named
     group = parser.add_mutually_exclusive_group()
     for word, (flag_name, doc) in kind.flags.items():
         group.add_argument(
-            _spelled_flag(flag_name),
+            _spell_flag(flag_name),
             dest=name,
             action="store_const",
             const=word,
@@ -105,10 +105,10 @@ def flag_of(name: str, kind: Option) -> str:
     """Return the flag of an option, such as ``--max-memory``."""
     if kind.flag:
         return kind.flag
-    return _spelled_flag(f"no_{name}" if isinstance(kind, Switch) and kind.default else name)
+    return _spell_flag(f"no_{name}" if isinstance(kind, Switch) and kind.default else name)
 
 
-def _spelled_flag(name: str) -> str:
+def _spell_flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 

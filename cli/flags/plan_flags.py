@@ -14,7 +14,7 @@ from ...export.attention.as_trained.parameters import AsTrained
 from ...export.attention.plan import Plan, read_plan
 from ...export.attention.registry import mechanism, mechanism_class, mechanism_names
 from .option_flags import add_options
-from .shared_flags import Records, add_shared_options, flag_among, given_texts, read_shared
+from .shared_flags import Records, add_shared_options, flag_among, read_given_texts, read_shared
 
 if TYPE_CHECKING:
     from ...export.auto_options import AutoOptions
@@ -90,7 +90,7 @@ def plan_from(args: argparse.Namespace) -> Plan:
         NystraError: An unknown mechanism, a flag that does not apply to it or a value out of
             range, or --plan together with the flags it excludes.
     """
-    texts = given_parameters(args)
+    texts = read_given_parameters(args)
     if args.plan is not None:
         _refuse_with_a_plan(args, texts)
         return read_plan(args.plan).keep_full(args.keep_full)
@@ -109,9 +109,9 @@ def plan_from(args: argparse.Namespace) -> Plan:
     return Plan(mechanism(name, **values)).keep_full(args.keep_full)
 
 
-def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
+def read_given_parameters(args: argparse.Namespace) -> dict[str, Any]:
     """Return the texts of the parameters that are on the command line, by name."""
-    return given_texts(args, _records())
+    return read_given_texts(args, _records())
 
 
 def _refuse_with_a_plan(args: argparse.Namespace, texts: dict[str, Any]) -> None:
@@ -149,7 +149,7 @@ def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
         if args.costs is not None:
             raise NystraError("--costs is for --attn auto: add that, or omit --costs")
         return plan_from(args)
-    texts = given_parameters(args)
+    texts = read_given_parameters(args)
     if texts:
         flag = parameter_flag(next(iter(texts)))
         raise NystraError(

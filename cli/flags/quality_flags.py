@@ -31,7 +31,7 @@ def add_quality_arguments(parser: argparse.ArgumentParser, *, fixed: bool = Fals
         add_options(parser, quality.options, names)
 
 
-def requested_qualities(args: argparse.Namespace) -> Requested:
+def read_requested_qualities(args: argparse.Namespace) -> Requested:
     """Return what is to be measured, each with its options.
 
     Raises:

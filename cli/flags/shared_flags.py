@@ -45,7 +45,7 @@ def _help(kinds: Mapping[str, Option]) -> str:
     return "; ".join(f"{', '.join(names)}: {text}" for text, names in users.items())
 
 
-def given_texts(args: argparse.Namespace, records: Records) -> dict[str, Any]:
+def read_given_texts(args: argparse.Namespace, records: Records) -> dict[str, Any]:
     """Return the texts of those options that are on the command line, by name."""
     values = vars(args)
     return {name: values[name] for name in _users(records) if values[name] is not None}
@@ -66,7 +66,7 @@ def read_shared(
         NystraError: An option of another record was given, or a text is not a value of its option.
     """
     kinds = records[chosen].declared()
-    texts = given_texts(args, records)
+    texts = read_given_texts(args, records)
     for name in texts:
         if name not in kinds:
             users = _users(records)[name]

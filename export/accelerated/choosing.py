@@ -16,9 +16,9 @@ from ...core.files.user_cache import key_of, remember_figures, remembered_figure
 from ...models.own.fingerprint import computed_by
 from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import state_sha256
-from ...runtime.backends import timed_backends
+from ...runtime.backends import list_timed_backends
 from ...runtime.session import Session
-from ...runtime.timing.rows import describe_machine, installed_version
+from ...runtime.timing.rows import describe_machine, find_version
 from ...runtime.timing.turns import least_seconds
 from ..differences import relative_difference
 from ..options import ExportOptions
@@ -44,7 +44,7 @@ def choose(problem: Problem) -> tuple[Engine | None, Acceleration]:
     names = [backend]
     if backend == AUTO:
         on_cpu = all(tensor.device.type == "cpu" for tensor in problem.tensors)
-        names = timed_backends() if on_cpu else []
+        names = list_timed_backends() if on_cpu else []
     file, key = model_file(problem, names)
     seconds = remembered_figures(key) if backend == AUTO else {}
     remembered = {MODULE, *names} >= seconds.keys() >= {MODULE}
@@ -115,7 +115,7 @@ def model_file(problem: Problem, names: Sequence[str]) -> tuple[Path, str]:
         "weights": state_sha256(problem.network.state_dict()),
         "plan": request.plan.as_dict(),
         "ports": str(problem.ports),
-        "versions": {name: installed_version(name) for name in _PACKAGES},
+        "versions": {name: find_version(name) for name in _PACKAGES},
         "nystra": __version__,
     }
 

@@ -61,7 +61,7 @@ class Mechanism(Options):
         """Return why exact attention over so many tokens is cheaper, or ""."""
         return ""
 
-    def reseeded(self) -> Mechanism:
+    def reseed(self) -> Mechanism:
         """Return the mechanism with another seed, or itself if it has none."""
         return self
 

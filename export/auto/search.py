@@ -16,7 +16,7 @@ from ..auto_options import DEFAULT_BUDGET, AutoOptions, Proposal
 from ..load.stage import Prepared
 from ..targets import TENSORRT
 from .costs import find_costs
-from .trials import Sites, Trials, timed_size
+from .trials import Sites, Trials, choose_timed_size
 
 LEAST_GAIN = 1.1
 """Speedup over the attention as trained that a plan needs: less is within the noise of timing."""
@@ -94,7 +94,7 @@ def find_plan(
         warnings.append(f"`mechanism` auto keeps the attention as trained: {_why(plans, budget)}")
         summary = f"no faster plan reaches {budget:g} dB" if plans else "no plan is faster"
     else:
-        size = size_text(timed_size(prepared.loaded.facts))
+        size = size_text(choose_timed_size(prepared.loaded.facts))
         summary = (
             f"{chosen.name}: mean {decibels(chosen.seen):.1f} dB of the images that it was chosen "
             f"on, {decibels(chosen.held_out):.1f} dB on {', '.join(images.held_out_images)}, held "

@@ -33,7 +33,7 @@ SECONDS = 3.0
 """Seconds of attention after which no plan is timed again, once each ran three times."""
 
 
-def timed_size(facts: Facts) -> Size:
+def choose_timed_size(facts: Facts) -> Size:
     """Return the size at which attention is timed: 128x128 in whole windows, or the fixed size."""
     # The time of attention without windows cannot be scaled to more pixels.
     cells = 4 if facts.window is None else -(-128 // facts.cell)
@@ -59,7 +59,9 @@ class Trials:
             for name, plan in plans.items()
         }
         parts = [loaded.checkpoint.sha256, loaded.hyper, loaded.facts.window, __version__]
-        return key_of({"network": parts, "plans": texts, **more, "size": timed_size(loaded.facts)})
+        return key_of(
+            {"network": parts, "plans": texts, **more, "size": choose_timed_size(loaded.facts)}
+        )
 
     def time(self, plans: Mapping[str, Sites]) -> dict[str, float]:
         """Return the seconds of attention in plans by name, run in turns on a photograph.
@@ -68,7 +70,7 @@ class Trials:
         """
         facts = self._loaded.facts
         pixels = read_image(next(iter(photographs().values()))).pixels
-        feeds = feeds_of(facts, pixels, timed_size(facts)).values()
+        feeds = feeds_of(facts, pixels, choose_timed_size(facts)).values()
         runs = {}
         for name, plan in plans.items():
             network = swap(self._loaded.network, plan, "operator")

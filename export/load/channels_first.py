@@ -43,14 +43,14 @@ def put_channels_first(model: onnx.ModelProto, names: Collection[str]) -> None:
     graph = model.graph
     inputs = [value for value in find_inputs(model) if value.name in names]
     outputs = [value for value in graph.output if value.name in names]
-    unused = _unused_names(graph)
+    unused = _find_unused_names(graph)
     inner = {value.name: unused(value.name) for value in (*inputs, *outputs)}
     names = {other: own for own, other in inner.items()}
     rename_values(graph, inner)
     for value in outputs:
         value.name = names[value.name]
-    first = [_turned(value.name, inner[value.name], _TO_LAST) for value in inputs]
-    last = [_turned(inner[value.name], value.name, _TO_FIRST) for value in outputs]
+    first = [_transpose(value.name, inner[value.name], _TO_LAST) for value in inputs]
+    last = [_transpose(inner[value.name], value.name, _TO_FIRST) for value in outputs]
     replace_nodes(graph, [*first, *graph.node, *last])
     for value in (*inputs, *outputs):
         shape = value.type.tensor_type.shape
@@ -65,7 +65,7 @@ def with_channels_first(source: FileSource, names: Collection[str]) -> FileSourc
     return replace(source, graph_model=ir.from_proto(source.raised or source.model))
 
 
-def _unused_names(graph: onnx.GraphProto) -> Callable[[str], str]:
+def _find_unused_names(graph: onnx.GraphProto) -> Callable[[str], str]:
     taken = {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         taken |= {node.name, *node.input, *node.output}
@@ -79,6 +79,6 @@ def _unused_names(graph: onnx.GraphProto) -> Callable[[str], str]:
     return unused
 
 
-def _turned(taken: str, given: str, order: Sequence[int]) -> onnx.NodeProto:
+def _transpose(taken: str, given: str, order: Sequence[int]) -> onnx.NodeProto:
     name = f"{given}.turned"
     return helper.make_node("Transpose", [taken], [given], name=name, perm=order)

@@ -9,7 +9,7 @@ from ...core.ports.port import size_text
 from ...models.facts import Facts
 
 
-def fixed_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
+def fix_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
     """Return the facts of a network for one input shape only, or for any if that is None.
 
     Raises:

@@ -15,7 +15,7 @@ from ..rewrite.sources import ModuleSource
 from .with_preprocessing import Preparation
 
 
-def given_outputs(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | None:
+def run_as_given(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | None:
     """Return the outputs of a network as it was given, called as its user calls it.
 
     That is the module as it was constructed, or the ONNX file in plain onnxruntime.
@@ -31,7 +31,7 @@ def given_outputs(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | 
     for hook in network._forward_pre_hooks.values():
         if isinstance(hook, Preparation):
             inputs[0] = hook.prepared(inputs[0])
-    given = _given(network)
+    given = _find_given(network)
     if given is None:
         with torch.no_grad():
             returned = network(*inputs)
@@ -46,10 +46,10 @@ def given_outputs(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | 
 
 def is_changed(network: nn.Module) -> bool:
     """Return whether a loaded network is another module than the one that was given."""
-    return isinstance(network, GraphNetwork) or _given(network) is not None
+    return isinstance(network, GraphNetwork) or _find_given(network) is not None
 
 
-def _given(network: nn.Module) -> GivenNetwork | None:
+def _find_given(network: nn.Module) -> GivenNetwork | None:
     if isinstance(network, GraphNetwork) and isinstance(network.source, ModuleSource):
         network = network.source.module
     given = getattr(network, "given", None)

@@ -119,7 +119,7 @@ def calibration_feeds(
         samples[path.stem] = (
             feeds_of(facts, pixels, size)
             if facts.preprocessing is None
-            else _prepared(facts, facts.preprocessing, pixels)
+            else _prepare(facts, facts.preprocessing, pixels)
         )
     return samples
 
@@ -151,7 +151,7 @@ def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:
     return {port.name: _MAKERS[port.role](port, pixels, sizes) for port in facts.inputs}
 
 
-def _prepared(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Feeds:
+def _prepare(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Feeds:
     port = facts.inputs[0]
     image = prepare(pixels, preprocessing, port.channels or 3)
     if port.sides is not None:
@@ -160,11 +160,11 @@ def _prepared(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Fee
 
 
 def _photograph(port: Port, pixels: Pixels, size: Size) -> Pixels:
-    return _shaped(_planes(pixels, port.channels or 3), port.shape(size))
+    return _crop_batch(_planes(pixels, port.channels or 3), port.shape(size))
 
 
-def _mirrored(port: Port, pixels: Pixels, size: Size) -> Pixels:
-    return _shaped(_planes(pixels, port.channels or 3)[:, :, :, ::-1], port.shape(size))
+def _mirror(port: Port, pixels: Pixels, size: Size) -> Pixels:
+    return _crop_batch(_planes(pixels, port.channels or 3)[:, :, :, ::-1], port.shape(size))
 
 
 def _example(port: Port, _pixels: Pixels, size: Size) -> Pixels:
@@ -173,20 +173,20 @@ def _example(port: Port, _pixels: Pixels, size: Size) -> Pixels:
 
 def _frames(port: Port, pixels: Pixels, size: Size) -> Pixels:
     batch, frames, *shape = port.shape(size)
-    still = _shaped(_planes(pixels, port.channels or 3), (batch, *shape))
+    still = _crop_batch(_planes(pixels, port.channels or 3), (batch, *shape))
     return np.stack([np.roll(still, place, axis=-1) for place in range(frames)], axis=1)
 
 
 _MAKERS: dict[str, Callable[[Port, Pixels, Size], Pixels]] = {
     "image": _photograph,
     "mask": _example,
-    "reference": _mirrored,
+    "reference": _mirror,
     CONDITION: _example,
     "frames": _frames,
 }
 
 
-def _shaped(image: Pixels, shape: Sequence[int]) -> Pixels:
+def _crop_batch(image: Pixels, shape: Sequence[int]) -> Pixels:
     """Return a batch of crops of an image, each moved by one pixel more."""
     batch, _, height, width = shape
     middle = _crop(image, height, width)

@@ -24,7 +24,7 @@ from ..tracing.examples import images_of, unit_of
 from ..tracing.programs import without_fast_paths
 from ..tracing.trace_fault import trace_fault
 from .module_graph import plain_graph
-from .searching import LARGE_UNIT, network_of, searched
+from .searching import LARGE_UNIT, network_of, search_attention
 
 _ALLOWED = 1e-4
 """Largest difference between a graph and its network, relative to the largest value."""
@@ -68,17 +68,17 @@ def with_found_sites(
     try:
         found = None
         if free is not None and _is_larger(facts, free):
-            found = _found_small(loaded, free, opset)
-        sited, attention = found or found_graph(loaded, facts, opset, progress)
+            found = _search_small(loaded, free, opset)
+        sited, attention = found or find_sited_graph(loaded, facts, opset, progress)
     except Exception as error:  # noqa: BLE001 - of the tracer: a warning names it
         larger = None if isinstance(error, TraceError) else _of_two_multiples(loaded, opset)
         if larger is not None:
             return larger
-        return _with_unserved(loaded, [_unsearched(facts, error)])
+        return _with_unserved(loaded, [_describe_unsearched(facts, error)])
     return _with_sites(loaded, sited, attention)
 
 
-def _unsearched(facts: Facts, error: Exception) -> str:
+def _describe_unsearched(facts: Facts, error: Exception) -> str:
     """Return why a network was not searched, one sentence."""
     if isinstance(error, TraceError):  # of the limit, which names the way out
         return f"its attention stays as trained: {error}"
@@ -104,7 +104,7 @@ def _of_two_multiples(loaded: LoadedModel, opset: int) -> LoadedModel | None:
         return None
     facts = replace(facts, size_minimum=facts.size_multiple + 1)
     try:
-        sited, attention = found_graph(loaded, facts, opset)
+        sited, attention = find_sited_graph(loaded, facts, opset)
     except Exception:  # noqa: BLE001 - the error of all sizes is reported
         return None
     text = f"its file takes sides of at least {facts.size_minimum} pixels"
@@ -136,19 +136,19 @@ def _is_larger(fixed: Facts, free: Facts) -> bool:
     return math.prod(fixed.sides.values()) > _MAX_UNITS * unit**2
 
 
-def _found_small(
+def _search_small(
     loaded: LoadedModel, facts: Facts, opset: int
 ) -> tuple[GraphNetwork, SearchResult] | None:
     if _has_loops(loaded.network, facts):
         return None
     try:
-        sited, found = found_graph(loaded, facts, opset)
+        sited, found = find_sited_graph(loaded, facts, opset)
     except Exception:  # noqa: BLE001 - the fixed size is searched then
         return None
     return None if found.changing else (sited, found)
 
 
-def found_graph(
+def find_sited_graph(
     loaded: LoadedModel,
     facts: Facts,
     opset: int = _OPSET,
@@ -168,19 +168,19 @@ def found_graph(
         Exception: Any error of PyTorch's tracer.
     """
     try:
-        return _searched(loaded, facts, plain_graph(loaded.network, facts, opset))
+        return _search(loaded, facts, plain_graph(loaded.network, facts, opset))
     except TraceError:  # of the limit, which another graph would reach too
         raise
     except Exception as error:  # noqa: BLE001 - equal modules may differ: without them
         fault = trace_fault(error)  # the error itself would keep the first graph's memory
     progress(f"find attention without reuse of equal modules: {fault}")
-    return _searched(loaded, facts, plain_graph(loaded.network, facts, opset, once=False))
+    return _search(loaded, facts, plain_graph(loaded.network, facts, opset, once=False))
 
 
-def _searched(
+def _search(
     loaded: LoadedModel, facts: Facts, model: ir.Model
 ) -> tuple[GraphNetwork, SearchResult]:
-    found = searched(model, facts)
+    found = search_attention(model, facts)
     source = ModuleSource(loaded.checkpoint.path, shared_copy(loaded.network), model)
     network = network_of(source, found.replacements)
     compared = _COMPARED_LARGE if unit_of(facts) >= LARGE_UNIT else _COMPARED

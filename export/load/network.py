@@ -17,7 +17,7 @@ from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
 from ..attention.site import find_sites
 from .file_type import is_onnx
-from .fixed import fixed_facts
+from .fixed import fix_facts
 
 _MAP_AXES = 4
 """Fewest axes of an input that has a height and a width, its last."""
@@ -76,7 +76,7 @@ def load_fixed(
     graph.
 
     Raises:
-        NystraError: As `load_for` and `fixed_facts`.
+        NystraError: As `load_for` and `fix_facts`.
     """
     if is_onnx(source):
         return load_for(source, plan, hyper, static, opset)
@@ -84,7 +84,7 @@ def load_fixed(
     frames = _static_frames(loaded.facts, static)
     if frames is not None and "frames" not in hyper:
         loaded = load_for(source, plan, {**hyper, "frames": frames}, static)
-    fixed = replace(loaded, facts=fixed_facts(loaded.facts, static))
+    fixed = replace(loaded, facts=fix_facts(loaded.facts, static))
     if not find_sites(fixed.network):
         from .module_sites import not_searched, with_found_sites
 
@@ -105,7 +105,7 @@ def _check_window(plan: Plan, loaded: LoadedModel) -> None:
         )
 
 
-def trained_network(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:
+def load_trained_window(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:
     """Return the network at its trained window, or None if it is loaded at that one."""
     if not loaded.retargeted:
         return None

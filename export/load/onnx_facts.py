@@ -114,13 +114,13 @@ def facts_of(path: Path) -> FileFacts:
     result = session.facts.outputs[0]
     run = _Trial(path, session, image, tuple(others))
     try:
-        facts = _measured(run, result)
+        facts = _measure(run, result)
     except NystraError:
         if not any(port.own_size for port in others):
             raise
         same = tuple(replace(port, own_size=False) for port in others)
         run = replace(run, others=same)
-        facts = _measured(run, result)
+        facts = _measure(run, result)
     if facts.outputs[0].role == "picture":
         run = replace(run, picture=result)
     facts = _with_real_batch(run, facts)
@@ -135,11 +135,11 @@ def facts_of(path: Path) -> FileFacts:
             f"({', '.join(turned[0].axes)}): programs that feed it turn their images"
         )
     return FileFacts(
-        facts, tuple(said), _fixed_axes(image, facts), tuple(port.name for port in turned)
+        facts, tuple(said), _describe_fixed_axes(image, facts), tuple(port.name for port in turned)
     )
 
 
-def _fixed_axes(image: Port, facts: Facts) -> tuple[str, ...]:
+def _describe_fixed_axes(image: Port, facts: Facts) -> tuple[str, ...]:
     read = facts.inputs[0].lengths
     fixed = [axis for axis in image.axes if axis in {*read} - {*image.lengths, "channels"}]
     if not fixed:
@@ -148,7 +148,7 @@ def _fixed_axes(image: Port, facts: Facts) -> tuple[str, ...]:
     return (f"its free axes run at {lengths} only, so they are read as fixed",)
 
 
-def _measured(run: _Trial, result: Port) -> Facts:
+def _measure(run: _Trial, result: Port) -> Facts:
     if len(result.axes) == len(IMAGE_AXES):
         with suppress(NystraError):
             return _restorer(replace(run, picture=result), result)

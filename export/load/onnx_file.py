@@ -26,10 +26,10 @@ from ..rewrite.attention_search import describe_unreplaced
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.sources import FileSource
 from .channels_first import with_channels_first
-from .fixed import fixed_facts
+from .fixed import fix_facts
 from .onnx_facts import facts_of
 from .onnx_reading import OLDEST_SEARCHED, read_model
-from .searching import at_shapes, network_of, searched
+from .searching import at_shapes, network_of, search_attention
 
 _SMALL = {"channels": 3, "height": 64, "width": 64}
 """Default lengths of the axes of an image, if the file has no fixed ones; others are 1."""
@@ -60,7 +60,7 @@ def load_onnx(
         )
     source = read_file(path, opset)
     try:
-        network, facts, warnings = _searched(source, static)
+        network, facts, warnings = _search(source, static)
     except UnsupportedModelError as error:
         if str(path) in str(error):
             raise
@@ -87,7 +87,7 @@ def read_file(path: Path, wanted: int | None = None) -> FileSource:
         )
     opset = opset_of(model)
     needed = wanted or max(opset, OLDEST_SEARCHED)
-    other = None if opset == needed else _converted(path, model, needed)
+    other = None if opset == needed else _convert(path, model, needed)
     return FileSource(
         path,
         model,
@@ -97,7 +97,7 @@ def read_file(path: Path, wanted: int | None = None) -> FileSource:
     )
 
 
-def _converted(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+def _convert(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Return a model converted to another opset; its values keep their names.
 
     Operators that an older opset does not have become what ONNX defines them by.
@@ -130,7 +130,7 @@ def _with_shapes(source: FileSource, sized: Sized) -> None:
             declared.CopyFrom(onnx.helper.make_tensor_value_info(declared.name, kind, sides))
 
 
-def _searched(
+def _search(
     source: FileSource, static: Sequence[int] | None
 ) -> tuple[GraphNetwork, Facts, tuple[str, ...]]:
     """Return the network of a file with its sites, its facts, and what to warn of."""
@@ -151,7 +151,7 @@ def _searched(
     ordered = [named.pop(port.name) for port in facts.inputs]  # as the arguments of a network
     model.graph.inputs[:] = [*ordered, *named.values()]
     if static is not None:
-        facts, sizes = fixed_facts(facts, static), ()
+        facts, sizes = fix_facts(facts, static), ()
         first = at_shapes(model, {port.name: port.shape({}) for port in facts.inputs})
         _with_shapes(source, first)
     if not any(
@@ -160,7 +160,7 @@ def _searched(
     ):
         return network_of(source), facts, (*measured.inputs, *sizes)
     try:
-        found = searched(model, facts, first)
+        found = search_attention(model, facts, first)
     except TraceError as error:
         text = f"its attention stays as it is in the file: {error}"
         return network_of(source), facts, (*measured.inputs, *sizes, text)

@@ -158,7 +158,7 @@ def _check_graph(path: Path, graph: onnx.GraphProto, outer: set[str], depth: int
         for name in node.input:
             if name and name not in known:
                 raise NystraError(
-                    f"{path}: {_described(node)} takes {name!r:.80}, which no node before it "
+                    f"{path}: {_describe(node)} takes {name!r:.80}, which no node before it "
                     "computes: the graph has a cycle or is not sorted"
                 )
         for inner in subgraphs(node):
@@ -174,10 +174,10 @@ def _refuse_twice(path: Path, node: onnx.NodeProto, known: set[str]) -> None:
     twice: Sequence[str] = [name for name in node.output if name and name in known]
     if twice:
         raise NystraError(
-            f"{path}: {_described(node)} gives {twice[0]!r:.80} a second time, expected "
+            f"{path}: {_describe(node)} gives {twice[0]!r:.80} a second time, expected "
             "each value once"
         )
 
 
-def _described(node: onnx.NodeProto) -> str:
+def _describe(node: onnx.NodeProto) -> str:
     return f"{node.op_type} {node.name!r:.80}" if node.name else f"a {node.op_type}"

@@ -37,7 +37,7 @@ LARGE_UNIT = 32
 """Least side of a unit, in pixels, of which images have few."""
 
 
-def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> SearchResult:
+def search_attention(model: ir.Model, facts: Facts, known: Sized | None = None) -> SearchResult:
     """Return the attention of a graph.
 
     Args:
@@ -51,10 +51,10 @@ def searched(model: ir.Model, facts: Facts, known: Sized | None = None) -> Searc
     """
     release_free_memory()  # of the trace
     with within_limit(facts.inputs, SEARCH):
-        return _searched(model, facts, known)
+        return _search(model, facts, known)
 
 
-def _searched(model: ir.Model, facts: Facts, known: Sized | None) -> SearchResult:
+def _search(model: ir.Model, facts: Facts, known: Sized | None) -> SearchResult:
     found: SearchResult | None = None
     pairs = _IMAGES if unit_of(facts) < LARGE_UNIT else _LARGE_IMAGES
     listed = [[shapes_of(facts, size, batch) for size, batch in pair] for pair in pairs]

@@ -90,13 +90,13 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
     found = with_found_sites(loaded)
     if plan.sites.keys() <= {site.path for site in find_sites(found.network)}:
         return found
-    shape = _fixed_shape(path, loaded.facts.inputs[0].name)
+    shape = _read_fixed_shape(path, loaded.facts.inputs[0].name)
     if shape is None:
         return found
     return with_found_sites(replace(loaded, facts=loaded.facts.fixed(shape)))
 
 
-def _fixed_shape(path: Path, name: str) -> tuple[int, ...] | None:
+def _read_fixed_shape(path: Path, name: str) -> tuple[int, ...] | None:
     graph = onnx.load(str(path), load_external_data=False).graph
     first = next((value for value in graph.input if value.name == name), None)
     if first is None:

@@ -24,10 +24,10 @@ from ..targets import Target, find_target
 from ..transforms import Transform, find_transform
 from .file_type import is_onnx
 from .images import Feeds, Images, calibration_feeds, sample_side, validation_feeds
-from .network import load_fixed, trained_network
+from .network import load_fixed, load_trained_window
 from .samples import choose_samples
 from .targeted import for_target
-from .with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
+from .with_preprocessing import prepare_feeds, prepare_network, with_preprocessing
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Prepared:
         preprocessing = self.traced.facts.preprocessing
         if self.traced is self.loaded or preprocessing is None:
             return self.feeds
-        return [prepared_feeds(feeds, preprocessing) for feeds in self.feeds]
+        return [prepare_feeds(feeds, preprocessing) for feeds in self.feeds]
 
     @property
     def traced_images(self) -> list[Feeds]:
@@ -118,11 +118,11 @@ def prepare(
     is_asked = given is not None or options.opset != OPSET  # a usual one converts no ONNX file
     opset = options.opset if is_asked else None
     traced = loaded = load_fixed(source, plan, options.hyper, options.static, progress, opset)
-    trained = trained_network(loaded, options.hyper)
+    trained = load_trained_window(loaded, options.hyper)
     if options.with_preprocessing:
         loaded = with_preprocessing(traced)
         if trained is not None and traced.facts.preprocessing is not None:
-            trained = prepared_network(trained, traced.facts.preprocessing)
+            trained = prepare_network(trained, traced.facts.preprocessing)
     facts = loaded.facts
     if transform.allow is not None:
         transform.allow()(facts.architecture)

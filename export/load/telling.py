@@ -123,7 +123,7 @@ def _kinds(facts: Facts, *, plain: bool) -> list[tuple[str, _Maker]]:
         return [first, second, third]
     kinds: list[tuple[str, _Maker]] = [
         first,
-        ("an image with black and white parts", partial(_saturated, first[1])),
+        ("an image with black and white parts", partial(_saturate, first[1])),
         ("a checkerboard", _checkerboard),
         second,
         ("black", partial(_flat, 0.0)),
@@ -149,7 +149,7 @@ def _checkerboard() -> Pixels:
     return board
 
 
-def _saturated(photograph: _Maker) -> Pixels:
+def _saturate(photograph: _Maker) -> Pixels:
     pixels: Pixels = np.clip(3.0 * photograph() - 1.0, 0.0, 1.0).astype(np.float32)
     rows, columns = pixels.shape[0] // 2, pixels.shape[1] // 2
     pixels[:, columns:] = 1.0

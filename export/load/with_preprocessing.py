@@ -77,7 +77,7 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
     opened = replace(image, lengths=lengths, multiple=1)
     return replace(
         loaded,
-        network=prepared_network(loaded.network, preprocessing),
+        network=prepare_network(loaded.network, preprocessing),
         facts=replace(
             facts,
             inputs=(opened, *facts.inputs[1:]),
@@ -87,14 +87,14 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
     )
 
 
-def prepared_feeds(feeds: Feeds, preprocessing: Preprocessing) -> Feeds:
+def prepare_feeds(feeds: Feeds, preprocessing: Preprocessing) -> Feeds:
     """Return the inputs of a network, by name, for images (B, C, H, W) in 0..1 as the first."""
     (name, image), *others = feeds.items()
     prepared: Pixels = Preparation(preprocessing).prepared(torch.from_numpy(image)).numpy()
     return {name: prepared} | dict(others)
 
 
-def prepared_network(network: nn.Module, preprocessing: Preprocessing) -> nn.Module:
+def prepare_network(network: nn.Module, preprocessing: Preprocessing) -> nn.Module:
     """Return a copy of a network that prepares its first input; its modules keep their names."""
     copied = copy.deepcopy(network)
     copied.register_forward_pre_hook(Preparation(preprocessing))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...core.arrays import Array
 from ...core.ports.port import Port
 from ...runtime.images.images import read_image
-from ...runtime.images.pairs import paired_images
+from ...runtime.images.pairs import pair_images
 from ...runtime.tasks.restoration.auxiliary_roles import AUXILIARY_ROLES, AuxiliaryInputs, stand_in
 from ...runtime.tasks.restoration.restorer import Restorer
 from ..load.images import photographs
@@ -78,7 +78,7 @@ def user_scenes(
     """Yield the first of the user's images with their truth, around the middle or the hole."""
     scale = restorer.scale
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
-    for source, target in paired_images(images, truths)[:MAX_IMAGES]:
+    for source, target in pair_images(images, truths)[:MAX_IMAGES]:
         image = read_image(source)
         truth = read_image(target).pixels
         arrays, _ = auxiliary.read(source, image.size)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...runtime.images.image_data import luma_of, resize_plane
-from ...runtime.images.sheet import comparison_sheet, magnified_difference, readable_factor
+from ...runtime.images.sheet import comparison_sheet, magnify_difference, readable_factor
 from ...runtime.metrics.image_quality import psnr
 from ...runtime.metrics.measures import PSNR_CEILING
 from ...runtime.tasks.restoration.auxiliary_roles import AUXILIARY_ROLES
@@ -50,7 +50,7 @@ class SheetRow:
     @property
     def difference(self) -> Pixels:
         """Largest difference of red, green and blue of the exported image, (H, W, 1)."""
-        difference = magnified_difference(self.exported, self.baseline_image[1], 1.0)
+        difference = magnify_difference(self.exported, self.baseline_image[1], 1.0)
         largest: Pixels = difference.max(axis=2, keepdims=True)
         return largest
 

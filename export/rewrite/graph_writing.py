@@ -19,9 +19,9 @@ from ..attention.as_trained.parameters import AsTrained
 from ..attention.mechanism import Mechanism
 from ..execute.parts import find_reads, is_stored, nodes_of, serialize_constant
 from ..execute.sites import SITE
-from ..tracing.bodies import attach_bodies, traced_opset
+from ..tracing.bodies import attach_bodies, choose_traced_opset
 from ..tracing.tidy import tidy
-from ..tracing.trace import optimized
+from ..tracing.trace import optimize_graph
 from .constants import fix_sizes
 from .graph_network import GraphNetwork
 from .mechanisms import write_mechanism
@@ -121,7 +121,7 @@ def write_graph(
     if facts.sides is not None:
         fix_sizes(model, {port.name: port.shape(facts.test_size()) for port in facts.inputs})
         model.functions.clear()
-    proto = optimized(model)
+    proto = optimize_graph(model)
     tidy(proto, facts.inputs, facts.outputs)
     return WrittenModel(proto)
 
@@ -141,7 +141,7 @@ def _declare_batch(model: onnx.ModelProto, facts: Facts) -> None:
 
 def _fits(item: Replacement, opset: int) -> bool:
     """Return whether nodes and the bodies of their operators mean the same at an older opset."""
-    written = traced_opset(opset)
+    written = choose_traced_opset(opset)
     own = [ir.serde.serialize_node(node) for node in item.nodes]
     names = {node.op_type for node in own if node.domain == DOMAIN}
     nodes = [*own]
@@ -182,7 +182,7 @@ def plan_replacement(
         ExportError: A mechanism cannot be traced.
     """
     opset = int(network.source.graph_model.opset_imports.get("", 18))
-    traced = opset if fused else traced_opset(opset)
+    traced = opset if fused else choose_traced_opset(opset)
     nodes: list[ir.Node] = []
     for node in item.nodes:
         if node.domain != SITE:

@@ -80,7 +80,7 @@ class Repeats:
     ) -> Any:
         """Trace a module, or record its call if one of its kind was traced before."""
         leaves, spec = tree_flatten((args, kwargs))
-        arguments = (spec, *(_described(leaf) for leaf in leaves))
+        arguments = (spec, *(_describe(leaf) for leaf in leaves))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         known = [kind for of, kind in self._kinds if of == number and kind.arguments == arguments]
         if not tensors:
@@ -88,7 +88,7 @@ class Repeats:
         if known:
             if known[0].returns is None:  # it is still running, or returns more than tensors
                 return forward(*args, **kwargs)
-            return self._called(known[0], known[0].returns, path, tensors)
+            return self._call(known[0], known[0].returns, path, tensors)
         kind = _Kind(path, arguments)
         self._kinds.append((number, kind))
         name = str(len(self._kinds) - 1)
@@ -104,7 +104,7 @@ class Repeats:
             returned = MARK(returned, f"{LEAVE}_{name}")
         return tree_unflatten(returned, returns)
 
-    def _called(self, kind: _Kind, returns: TreeSpec, path: str, tensors: list[Tensor]) -> Any:
+    def _call(self, kind: _Kind, returns: TreeSpec, path: str, tensors: list[Tensor]) -> Any:
         self._calls.append((path, kind))
         sizes = [size for shape in kind.shapes for size in shape]
         ranks = [len(shape) for shape in kind.shapes]
@@ -116,12 +116,12 @@ class Repeats:
         """Return the calls in a graph of the network, by name."""
         numbers = {id(kind): number for number, (_, kind) in enumerate(self._kinds)}
         return {
-            str(call): _copied(self._network, kind.path, path, str(numbers[id(kind)]))
+            str(call): _copy_call(self._network, kind.path, path, str(numbers[id(kind)]))
             for call, (path, kind) in enumerate(self._calls)
         }
 
 
-def _copied(network: nn.Module, first: str, path: str, number: str) -> Copied:
+def _copy_call(network: nn.Module, first: str, path: str, number: str) -> Copied:
     """Return the call of a module at a path that has the structure of the first of its kind."""
 
     def moved(name: str) -> str:
@@ -138,7 +138,7 @@ def _copied(network: nn.Module, first: str, path: str, number: str) -> Copied:
     )
 
 
-def _described(leaf: object) -> object:
+def _describe(leaf: object) -> object:
     """Return the properties of an argument on which the nodes of a trace depend."""
     if isinstance(leaf, Tensor):
         return (*map(str, leaf.shape), leaf.dtype)

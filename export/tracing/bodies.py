@@ -14,7 +14,7 @@ _OPSETS = (18, 20)
 """The oldest and newest opsets that nodes are traced for; those of others have the same meaning."""
 
 
-def used_operators(model: onnx.ModelProto) -> list[str]:
+def list_operators(model: onnx.ModelProto) -> list[str]:
     """Return the names of the nystra operators in a model, sorted, each once."""
     return sorted({node.op_type for node in model.graph.node if node.domain == DOMAIN})
 
@@ -24,7 +24,7 @@ def nodes_of_type(model: onnx.ModelProto, name: str) -> Iterator[onnx.NodeProto]
     return (node for node in model.graph.node if (node.domain, node.op_type) == (DOMAIN, name))
 
 
-def traced_opset(opset: int) -> int:
+def choose_traced_opset(opset: int) -> int:
     """Return the opset that nodes are traced for, of a model of that opset."""
     return min(max(opset, _OPSETS[0]), _OPSETS[1])
 
@@ -35,8 +35,8 @@ def attach_bodies(model: onnx.ModelProto) -> None:
     Also those of the operators that are in these bodies.
     """
     opset, present = opset_of(model), {function.name for function in model.functions}
-    for name in used_operators(model):
-        for body in operator_bodies(name, traced_opset(opset), nodes_of_type(model, name)):
+    for name in list_operators(model):
+        for body in operator_bodies(name, choose_traced_opset(opset), nodes_of_type(model, name)):
             if body.name in present:
                 continue
             for entry in body.opset_import:

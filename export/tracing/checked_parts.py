@@ -86,13 +86,13 @@ def _is_same(
             got = parts(*values)
         except Exception:  # noqa: BLE001 - whatever it raises, the operator has a result
             return False
-    right = [one for one in _listed(expected) if isinstance(one, Tensor)]
+    right = [one for one in _as_list(expected) if isinstance(one, Tensor)]
     if not all(bool(one.isfinite().all()) for one in right):
         return True
-    return relative_difference(_listed(got)[: len(right)], right) <= _ALLOWED
+    return relative_difference(_as_list(got)[: len(right)], right) <= _ALLOWED
 
 
-def _listed(returned: Any) -> list[Any]:
+def _as_list(returned: Any) -> list[Any]:
     return list(returned) if isinstance(returned, (list, tuple)) else [returned]
 
 

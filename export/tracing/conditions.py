@@ -166,13 +166,14 @@ def _agrees(run: Callable[..., Any], images: Sequence[Tensor], right: Sequence[T
 
 def _text(conditions: Sequence[Condition], size: Lengths) -> str:
     lengths = ", ".join(f"{name} {length}" for name, length in size.items())
+    decided = _describe_decided(conditions)
     return (
-        f"{_decided(conditions)}, and computes something else for {lengths}: a file holds one of "
-        "its branches, so give `static` with a fixed size, or write it without this condition"
+        f"{decided}, and computes something else for {lengths}: a file holds one of its branches, "
+        "so give `static` with a fixed size, or write it without this condition"
     )
 
 
-def _decided(conditions: Sequence[Condition]) -> str:
+def _describe_decided(conditions: Sequence[Condition]) -> str:
     """Return the start of a sentence on conditions that are decided one after the other."""
     last = conditions[-1]
     if last.number is not None:

@@ -89,7 +89,7 @@ def _put_copy(
             original.attributes.values(),
             overload=original.overload,
             num_outputs=len(original.outputs),
-            metadata_props=_moved(original.metadata_props, call.paths),
+            metadata_props=_move(original.metadata_props, call.paths),
         )
         for value, new in zip(original.outputs, copy.outputs, strict=True):
             new.type, new.shape = value.type, value.shape
@@ -111,7 +111,7 @@ def _weight(graph: ir.Graph, name: str, tensors: Mapping[str, Tensor]) -> ir.Val
     return graph.initializers[name]
 
 
-def _moved(properties: Mapping[str, str], paths: Mapping[str, str]) -> dict[str, str]:
+def _move(properties: Mapping[str, str], paths: Mapping[str, str]) -> dict[str, str]:
     """Return the property with the modules that a node comes from, as those of the copy."""
     if SCOPES not in properties:
         return {}

@@ -41,7 +41,7 @@ def examples_of(facts: Facts) -> tuple[Tensor, ...]:
     return tuple(map(torch.from_numpy, arrays))
 
 
-def fixed_shape_text(inputs: Sequence[Port]) -> str:
+def describe_fixed_shape(inputs: Sequence[Port]) -> str:
     """Return a shape of the first input that it supports, as the option `static` takes it."""
     first = inputs[0]
     side = -(-_USUAL_SIDE // first.multiple) * first.multiple

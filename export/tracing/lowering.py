@@ -48,7 +48,7 @@ CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_con
 """Operators that compute nothing."""
 
 
-def lowered(graph: fx.Graph) -> bool:
+def lower_graph(graph: fx.Graph) -> bool:
     """Lower a graph in place; return whether it worked. If not, the graph must not be used.
 
     Args:
@@ -191,14 +191,14 @@ def _dropout(graph: fx.Graph, node: fx.Node) -> bool:
     return node.args[2] is False and _same(graph, node)
 
 
-def _reshaped(graph: fx.Graph, node: fx.Node) -> bool:
+def _reshape(graph: fx.Graph, node: fx.Node) -> bool:
     """Write a view as a reshape: its input may have another memory layout then."""
     if isinstance(node.args[1], (list, tuple)):
         node.target = aten.reshape.default
     return True
 
 
-def _shifted(graph: fx.Graph, node: fx.Node) -> bool:
+def _shift(graph: fx.Graph, node: fx.Node) -> bool:
     """Write ``a << b`` and ``a >> b`` as the operators of tensors, which have translations."""
     target: Any = node.target
     packet = _SHIFTS[name_of(node)]
@@ -206,7 +206,7 @@ def _shifted(graph: fx.Graph, node: fx.Node) -> bool:
     return True
 
 
-def _transposed(graph: fx.Graph, node: fx.Node) -> bool:
+def _transpose(graph: fx.Graph, node: fx.Node) -> bool:
     node.args = (node.args[0], -2, -1)
     node.target = aten.transpose.int
     return True
@@ -215,7 +215,7 @@ def _transposed(graph: fx.Graph, node: fx.Node) -> bool:
 _CHANGES: dict[str, Callable[[fx.Graph, fx.Node], bool]] = {
     "dropout": _dropout,
     **dict.fromkeys(("detach", "to", "type_as", "contiguous"), _same),
-    **dict.fromkeys(("view", "_unsafe_view"), _reshaped),
-    **dict.fromkeys(("mT", "mH"), _transposed),
-    **dict.fromkeys(_SHIFTS, _shifted),
+    **dict.fromkeys(("view", "_unsafe_view"), _reshape),
+    **dict.fromkeys(("mT", "mH"), _transpose),
+    **dict.fromkeys(_SHIFTS, _shift),
 }

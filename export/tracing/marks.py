@@ -53,14 +53,14 @@ CALL = torch.ops.nystra_marks.call.default
 
 def mark_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """Return the translations of marks and calls for ``torch.onnx.export``."""
-    return {MARK: _written_mark, CALL: _written_call}
+    return {MARK: _write_mark, CALL: _write_call}
 
 
-def _written_mark(values: Sequence[Any], name: str) -> Any:
+def _write_mark(values: Sequence[Any], name: str) -> Any:
     return _node(name, values, len(values))
 
 
-def _written_call(values: Sequence[Any], sizes: Any, ranks: Sequence[int], name: str) -> Any:
+def _write_call(values: Sequence[Any], sizes: Any, ranks: Sequence[int], name: str) -> Any:
     return _node(name, values, len(ranks))
 
 

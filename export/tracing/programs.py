@@ -24,7 +24,7 @@ from .conditions import refuse_branches
 from .copies import Copied
 from .deciding_sizes import FreeAxes, sizes_deciding_otherwise
 from .examples import by_argument, dynamic_shapes, examples_of, images_of
-from .lowering import lowered, name_of
+from .lowering import lower_graph, name_of
 from .size_conditions import Condition, recording
 from .size_fault import size_fault
 from .values_read import refuse_values_read
@@ -50,16 +50,16 @@ def program_of(
     examples = small if free is None else examples_of(facts)
     observed = observe(shared_copy(network), small) if once else None
     try:
-        return exported(network, examples, by_argument(network, free), observed, facts.inputs)
+        return export_program(network, examples, by_argument(network, free), observed, facts.inputs)
     except (TraceError, UnsupportedModelError):
         raise
     except Exception:  # its code may branch on values
         if free is not None:
             raise
-        return recorded(network, examples), {}
+        return record_program(network, examples), {}
 
 
-def exported(
+def export_program(
     network: nn.Module,
     examples: tuple[Tensor, ...],
     free: tuple[Any, ...] | None,
@@ -101,7 +101,7 @@ def exported(
             axes = FreeAxes.of(whole, [port.free_axes() for port in ports])
         refuse_branches(whole, conditions, network, partial(_outputs, network), axes)
     before = copy.deepcopy(program.graph_module.graph)
-    if lowered(program.graph_module.graph):
+    if lower_graph(program.graph_module.graph):
         program.graph_module.recompile()
     else:
         program.graph_module.graph = before
@@ -178,7 +178,7 @@ def _program(
     return program
 
 
-def recorded(network: nn.Module, examples: tuple[Tensor, ...]) -> ExportedProgram:
+def record_program(network: nn.Module, examples: tuple[Tensor, ...]) -> ExportedProgram:
     """Return the program of one eager run. Its image size is fixed.
 
     Args:
@@ -198,9 +198,9 @@ def recorded(network: nn.Module, examples: tuple[Tensor, ...]) -> ExportedProgra
     with torch.no_grad(), without_fast_paths(), _paths(network):
         inputs = tuple(tensor.clone() for tensor in examples)
         try:
-            graph = _recorded(torch.func.functionalize(run, remove="mutations"), inputs)
+            graph = _record_graph(torch.func.functionalize(run, remove="mutations"), inputs)
         except Exception:  # noqa: BLE001 - some have no functional form: kept as they are
-            graph = _recorded(run, inputs)
+            graph = _record_graph(run, inputs)
     _detach(graph)
     program = _program(graph, examples, None)
     operators = [
@@ -213,7 +213,7 @@ def recorded(network: nn.Module, examples: tuple[Tensor, ...]) -> ExportedProgra
     return program
 
 
-def _recorded(function: Any, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
+def _record_graph(function: Any, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
     with torch.fx.traceback.preserve_node_meta():
         traced = make_fx(function, tracing_mode="real", _error_on_data_dependent_ops=False)
         graph: fx.GraphModule = traced(*inputs)

@@ -27,7 +27,7 @@ could be one Split, but networks call an operator for Split directly."""
 
 
 @contextlib.contextmanager
-def _changed(owner: Any, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
+def _change(owner: Any, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
     """Change an attribute while the context is active, if this version of the library has it."""
     before = getattr(owner, name, None)
     if before is None:
@@ -48,7 +48,7 @@ def translations_once() -> contextlib.AbstractContextManager[None]:
     from torch.onnx._internal import _lazy_import
 
     apis: Any = getattr(_lazy_import, "onnxscript_apis", None)  # other versions have it elsewhere
-    return _changed(apis, "get_torchlib_ops", _once)
+    return _change(apis, "get_torchlib_ops", _once)
 
 
 @functools.cache
@@ -70,7 +70,7 @@ def signatures_once() -> contextlib.AbstractContextManager[None]:
 
         return signature
 
-    return _changed(_schemas, "op_signature_from_function", change)
+    return _change(_schemas, "op_signature_from_function", change)
 
 
 def without_memory_formats() -> contextlib.AbstractContextManager[None]:
@@ -82,7 +82,7 @@ def without_memory_formats() -> contextlib.AbstractContextManager[None]:
     def change(_: Any) -> Any:
         return lambda *_: torch.contiguous_format
 
-    return _changed(torch._C, "_conv_determine_backend_memory_format", change)
+    return _change(torch._C, "_conv_determine_backend_memory_format", change)
 
 
 def with_sides_of_one() -> contextlib.AbstractContextManager[None]:
@@ -92,7 +92,7 @@ def with_sides_of_one() -> contextlib.AbstractContextManager[None]:
     """
     from torch.fx.experimental import _config
 
-    return _changed(_config, "backed_size_oblivious", lambda _: True)
+    return _change(_config, "backed_size_oblivious", lambda _: True)
 
 
 def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:
@@ -102,11 +102,11 @@ def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:
     def change(rules: Any) -> Any:
         return tuple(rule for rule in rules if rule.name != _QUADRATIC)
 
-    return _changed(rewriter, "_DEFAULT_REWRITE_RULES", change)
+    return _change(rewriter, "_DEFAULT_REWRITE_RULES", change)
 
 
 @contextlib.contextmanager
-def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
+def decompose_where_needed(program: ExportedProgram) -> Iterator[None]:
     """Decompose only the operators of a program that need it; all of it would be another trace.
 
     Operators that PyTorch decomposes by default may remain, and may have no translation.
@@ -131,7 +131,7 @@ def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
         del vars(program)["run_decompositions"]
 
 
-def promoted_where_needed(
+def promote_where_needed(
     program: ExportedProgram, *, in_pieces: bool
 ) -> contextlib.AbstractContextManager[None]:
     """Promote types only in a program that mixes types, since that is another run.
@@ -158,7 +158,7 @@ def promoted_where_needed(
 
         return promoted
 
-    return _changed(_fx_passes, "insert_type_promotion_nodes", change)
+    return _change(_fx_passes, "insert_type_promotion_nodes", change)
 
 
 _aten = torch.ops.aten

@@ -136,8 +136,8 @@ def record_calls(network: nn.Module) -> tuple[nn.Module, SiteCalls]:
 
 def site_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """Return the translation of the attention of sites for ``torch.onnx.export``."""
-    return {ATTEND: _written}
+    return {ATTEND: _write_site}
 
 
-def _written(values: Sequence[Any], sizes: Any, name: str) -> Any:
+def _write_site(values: Sequence[Any], sizes: Any, name: str) -> Any:
     return write_placeholder(SITE, name, values, 1)[0]

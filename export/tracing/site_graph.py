@@ -21,13 +21,13 @@ from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites
 from ..execute.parts import find_reads, is_stored
 from ..execute.sites import SITE
-from .bodies import traced_opset
+from .bodies import choose_traced_opset
 from .copies import merge_sizes
 from .pieces import copy_piece, trace_attention
 from .site_calls import SiteCall, record_calls
 from .tidy import SCOPES, innermost_module, tidy
 from .time_limit import CONVERSION, within_limit
-from .trace import optimized, traced_graph
+from .trace import optimize_graph, trace_graph
 
 
 class _Called(nn.Module):
@@ -87,7 +87,7 @@ class SiteGraph:
             model.opset_imports[DOMAIN] = VERSION
         with within_limit(self.facts.inputs, CONVERSION):
             merge_sizes(model.graph)
-            made = optimized(model)
+            made = optimize_graph(model)
         tidy(made, self.facts.inputs, self.facts.outputs)
         return made
 
@@ -137,11 +137,11 @@ def trace_network(
         UnsupportedModelError: Its code decides by sizes or draws random numbers.
     """
     recorded, calls = record_calls(network)
-    model = traced_graph(recorded, facts, opset, fused=fused, once=once)
+    model = trace_graph(recorded, facts, opset, fused=fused, once=once)
     for node in model.graph:
         if node.domain == SITE:
             node.name = innermost_module(node.metadata_props[SCOPES])
-    traced = opset if fused else traced_opset(opset)
+    traced = opset if fused else choose_traced_opset(opset)
     return SiteGraph(network, facts, model, calls, traced, fused)
 
 

@@ -46,10 +46,10 @@ def _norm(
     return torch.where(torch.full((), order) == 0, different, sums**exponent)
 
 
-def _rolled(tensor: Tensor, shifts: Any, axes: Any = ()) -> Tensor:
+def _roll(tensor: Tensor, shifts: Any, axes: Any = ()) -> Tensor:
     """Return a tensor whose elements are moved cyclically."""
     if not axes:
-        return _rolled(tensor.flatten(), shifts, [0]).reshape(tensor.shape)
+        return _roll(tensor.flatten(), shifts, [0]).reshape(tensor.shape)
     for shift, axis in zip(shifts, axes, strict=True):
         length = tensor.shape[axis]
         index = (torch.arange(length, device=tensor.device) - shift) % length
@@ -59,7 +59,7 @@ def _rolled(tensor: Tensor, shifts: Any, axes: Any = ()) -> Tensor:
 
 _PARTS: dict[Any, Any] = {
     torch.ops.aten.linalg_vector_norm.default: _norm,
-    torch.ops.aten.roll.default: _rolled,
+    torch.ops.aten.roll.default: _roll,
 }
 """Operators whose translations or parts need the value of a size -> parts that do not."""
 
@@ -88,18 +88,18 @@ def has_size(node: fx.Node) -> bool:
 def tensor_types_of(node: fx.Node) -> set[torch.dtype]:
     """Return the types of the tensors that decide the type of an operator's result."""
     sources: list[fx.Node] = []
-    fx.map_arg(list(_given(node).values()), sources.append)
+    fx.map_arg(list(_list_arguments(node).values()), sources.append)
     return {source.meta["val"].dtype for source in sources if _is_tensor(source)}
 
 
 def _operands_of(node: fx.Node) -> dict[str, Any]:
     """Return the tensors and numbers that an operator computes with, by the names of parameters."""
-    given = _given(node)
+    given = _list_arguments(node)
     types = _types_of(node.target) if given else {}
     return {name: value for name, value in given.items() if types[name] in _NUMBERS | _TENSORS}
 
 
-def _given(node: fx.Node) -> dict[str, Any]:
+def _list_arguments(node: fx.Node) -> dict[str, Any]:
     """Return the arguments of an operator of PyTorch that decide the type of its result."""
     target = node.target
     known = isinstance(target, OpOverload)
@@ -143,7 +143,7 @@ def _write_sizes_of(graph: fx.Graph, node: fx.Node, parents: set[Any]) -> bool:
         return False  # sizes are int64
     types = _types_of(overload)
     written = {
-        name: _converted(graph, node, value, kind)
+        name: _convert(graph, node, value, kind)
         for name, value in operands.items()
         if types[name] in _TENSORS and value is not None
     }
@@ -189,7 +189,7 @@ def _overload_of_tensors(node: fx.Node) -> Any:
     return None
 
 
-def _converted(graph: fx.Graph, node: fx.Node, value: Any, kind: torch.dtype) -> fx.Node:
+def _convert(graph: fx.Graph, node: fx.Node, value: Any, kind: torch.dtype) -> fx.Node:
     """Return a tensor or number as a tensor of a type, computed before a node."""
     made: Tensor = node.meta["val"]
     aten, shape = torch.ops.aten, ()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ...core.errors import TraceError
 from ...core.ports.port import Port
-from .examples import fixed_shape_text
+from .examples import describe_fixed_shape
 
 SECONDS = 60.0
 """The limit where none is set."""
@@ -79,7 +79,7 @@ def within_limit(inputs: Sequence[Port], step: str = TRACE) -> Iterator[None]:
     if key in limit.reached:
         raise _error(limit.seconds, inputs, step)
     try:
-        with _interrupted_after(limit.seconds):
+        with _interrupt_after(limit.seconds):
             yield
     except OutOfTime:
         limit.reached.add(key)
@@ -91,7 +91,7 @@ def _error(seconds: float, inputs: Sequence[Port], step: str) -> TraceError:
     advice = "raise `trace_limit`"
     if free:
         advice = (
-            f"give `static` {fixed_shape_text(inputs)} for one size, fix some of the free axes "
+            f"give `static` {describe_fixed_shape(inputs)} for one size, fix some of the free axes "
             f"({', '.join(sorted(free))}) in the ports of the network, or raise `trace_limit`"
         )
     loops = "" if step == SEARCH else _OF_LOOPS
@@ -99,7 +99,7 @@ def _error(seconds: float, inputs: Sequence[Port], step: str) -> TraceError:
 
 
 @contextmanager
-def _interrupted_after(seconds: float) -> Iterator[None]:
+def _interrupt_after(seconds: float) -> Iterator[None]:
     """Raise `OutOfTime` in this thread once it has used some seconds of processor time."""
     used = _clock_of_this_thread()
     thread, begun, over = threading.get_ident(), used(), threading.Event()

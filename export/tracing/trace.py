@@ -22,13 +22,13 @@ from ...models.facts import Facts
 from .checked_parts import parts_checked
 from .copies import Copied, expand_calls
 from .deciding_sizes import FreeAxes
-from .examples import by_argument, fixed_shape_text
+from .examples import by_argument, describe_fixed_shape
 from .marks import mark_translations
 from .nodes import translation_table
-from .programs import exported, program_of
+from .programs import export_program, program_of
 from .shortcuts import (
-    decomposed_where_needed,
-    promoted_where_needed,
+    decompose_where_needed,
+    promote_where_needed,
     signatures_once,
     translations_once,
     with_sides_of_one,
@@ -43,7 +43,7 @@ _NEWEST_IN_PIECES = 22
 """The newest opset for which PyTorch writes its fused attention in pieces."""
 
 
-def traced_graph(
+def trace_graph(
     network: nn.Module, facts: Facts, opset: int, *, fused: bool = False, once: bool = True
 ) -> ir.Model:
     """Return the graph of a network, not optimized; arguments as of `trace_network`.
@@ -59,7 +59,7 @@ def traced_graph(
     except Exception as error:  # whatever the tracer raises, the export ends here
         _raise_refusal(error)
         free = any(port.free_axes() for port in facts.inputs)
-        shape = fixed_shape_text(facts.inputs)
+        shape = describe_fixed_shape(facts.inputs)
         advice = f". A fixed size may work: `static` {shape}" if free else ""
         reason = trace_fault(error)
         raise TraceError(
@@ -89,10 +89,10 @@ def graph_of(
         program, copied = program_of(network, facts, once=once)
     axes = FreeAxes.of(program, [port.free_axes() for port in facts.inputs])
     with within_limit(facts.inputs, CONVERSION), parts_checked(axes):
-        return converted(program, *names, opset, copied, network, fused=fused)
+        return convert_program(program, *names, opset, copied, network, fused=fused)
 
 
-def converted(
+def convert_program(
     program: torch.export.ExportedProgram,
     inputs: Sequence[str],
     outputs: Sequence[str],
@@ -109,9 +109,9 @@ def converted(
         translations_once(),
         signatures_once(),
         without_quadratic_rules(),
-        promoted_where_needed(program, in_pieces=traced <= _NEWEST_IN_PIECES),
+        promote_where_needed(program, in_pieces=traced <= _NEWEST_IN_PIECES),
     ):
-        made = _written(program, traced, inputs, outputs)
+        made = _write(program, traced, inputs, outputs)
         if made is None:
             raise ExportError("torch.onnx.export returned no program")
         expand_calls(made.model, copied, network)
@@ -126,7 +126,7 @@ def converted(
     return model
 
 
-def optimized(model: ir.Model) -> onnx.ModelProto:
+def optimize_graph(model: ir.Model) -> onnx.ModelProto:
     """Return a graph after onnxscript's optimizer; the graph must not be used then."""
     from onnxscript import optimizer
 
@@ -147,7 +147,7 @@ def _squeeze_weights(model: ir.Model) -> None:
         weight = node.inputs[0] if node.op_type == "Squeeze" else None
         if weight is None or weight.const_value is None or len(weight.uses()) != 1:
             continue
-        values = _squeezed(node, weight.const_value.numpy())
+        values = _squeeze(node, weight.const_value.numpy())
         if values is None:
             continue
         weight.const_value = ir.Tensor(values, name=weight.name)
@@ -155,7 +155,7 @@ def _squeeze_weights(model: ir.Model) -> None:
         ir.convenience.replace_all_uses_with(node.outputs[0], weight)
 
 
-def _squeezed(node: ir.Node, values: Any) -> Any:
+def _squeeze(node: ir.Node, values: Any) -> Any:
     """Return the squeezed values, or None if the axes are no constant."""
     places = node.inputs[1] if len(node.inputs) == 2 else None
     axes = None if places is None else ir.convenience.get_const_tensor(places)
@@ -191,9 +191,11 @@ def trace_piece(
     """
     try:
         with _tracing():
-            program, _ = exported(module, examples, by_argument(module, free))
+            program, _ = export_program(module, examples, by_argument(module, free))
         with parts_checked(FreeAxes.of(program, ())):
-            return optimized(converted(program, inputs, [output], opset, {}, module, fused=fused))
+            return optimize_graph(
+                convert_program(program, inputs, [output], opset, {}, module, fused=fused)
+            )
     except (ExportError, UnsupportedModelError):
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
@@ -201,7 +203,7 @@ def trace_piece(
         raise ExportError(f"PyTorch could not trace a piece of the graph: {error}") from error
 
 
-def _written(
+def _write(
     program: torch.export.ExportedProgram, opset: int, inputs: Sequence[str], outputs: Sequence[str]
 ) -> torch.onnx.ONNXProgram | None:
     """Return a program as ONNX; it is decomposed only if an operator has no translation."""
@@ -217,7 +219,7 @@ def _written(
         verbose=False,
     )
     try:
-        with decomposed_where_needed(program):
+        with decompose_where_needed(program):
             return convert()
     except torch.onnx.OnnxExporterError:
         return convert()

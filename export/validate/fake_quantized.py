@@ -55,22 +55,22 @@ def round_digits(values: Tensor, digits: int) -> Tensor:
     return (rounded & -(1 << drop)).view(torch.float32)
 
 
-def rounded_as(
+def round_as_file(
     precision: str, target: str | None, network: nn.Module, architecture: str, *_: object
 ) -> nn.Module:
     """Return a copy of a network that rounds like a file of a precision and a target."""
     label = precision if target is None else f"{precision}-{target}"
-    return rounded_network(network, label, find_precision_policy(architecture, precision))
+    return round_network(network, label, find_precision_policy(architecture, precision))
 
 
-def quantized_as(
+def quantize_as_file(
     network: nn.Module, architecture: str, exact: Collection[str], _: object
 ) -> nn.Module:
     """Return a copy of a network that rounds to 8 bits, but for modules left ``exact``."""
-    return quantized_network(network, find_int8_policy(architecture), exact)
+    return quantize_network(network, find_int8_policy(architecture), exact)
 
 
-def rounded_network(
+def round_network(
     network: nn.Module, precision: str, policy: PrecisionPolicy | None = None
 ) -> nn.Module:
     """Return a copy of a plain float32 network whose layers round to a precision.
@@ -110,7 +110,7 @@ def rounded_network(
     return copied
 
 
-def quantized_network(
+def quantize_network(
     network: nn.Module, policy: PrecisionPolicy, exact: Collection[str] = ()
 ) -> nn.Module:
     """Return a copy of a plain float32 network whose layers round to 8 bits.

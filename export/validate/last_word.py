@@ -18,7 +18,7 @@ from ...runtime.metrics.sanity import max_abs
 from ...runtime.session import Session
 from ..attention.site import neutral
 from ..differences import nudge
-from ..load.given import given_outputs, is_changed
+from ..load.given import is_changed, run_as_given
 from ..load.images import Feeds
 from ..load.source import Source
 from ..load.telling import Telling, split, telling_inputs
@@ -65,7 +65,7 @@ class LastWord:
         inputs, expected, faults = [], [], list[str]()
         changed = is_changed(network)
         for telling in telling_inputs(facts, step, count, plain=plain, changed=changed):
-            given = _given(source, telling)
+            given = _run_given(source, telling)
             if given is None:
                 continue
             feeds, outputs = given
@@ -124,7 +124,7 @@ class LastWord:
         return [text]
 
 
-def _given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | None:
+def _run_given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | None:
     """Return inputs and outputs of the images that the network returns numbers for.
 
     Each image of a batch is run by itself, except in nystra's own networks, which say what they
@@ -139,9 +139,9 @@ def _given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | None
     found: list[list[Array]] = []
     for image in images:
         arrays = list(split(telling.feeds, image).values())
-        outputs = given_outputs(network, arrays)
+        outputs = run_as_given(network, arrays)
         if outputs is None:
-            outputs = _padded(network, arrays)
+            outputs = _run_padded(network, arrays)
         if outputs is not None and all(np.isfinite(array).all() for array in outputs):
             kept += image
             found.append(outputs)
@@ -151,7 +151,7 @@ def _given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | None
     return split(telling.feeds, kept), joined
 
 
-def _padded(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | None:
+def _run_padded(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | None:
     """Return the outputs for images that nystra pads; None if they are too small all the same."""
     try:
         return NetworkSession(network).all(arrays)

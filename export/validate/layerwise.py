@@ -22,7 +22,7 @@ from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.scratch import scratch_folder
 from ...core.installation import not_installed
 from ...runtime.backends import backend_class, find_backend
-from ...runtime.checking.validation import allowed_differences, sides_text
+from ...runtime.checking.validation import find_allowed_differences, sides_text
 from ...runtime.engines.builder import polygraphy_logger
 from ...runtime.model.references import ReferenceCase, References
 from ...runtime.session import Session
@@ -85,7 +85,7 @@ def compare_layers(
             )
         progress("compare")
         expected, got = first.run(feeds), second.run(feeds)
-    share = allowed_differences(references, tolerance)[index][0]
+    share = find_allowed_differences(references, tolerance)[index][0]
     if tolerance is None and any("float16" in out.dtype for out in first.outputs):
         share = max(share, _HALF_SHARE)
     limits = {key: share * _largest(array) for key, array in expected.items()}

@@ -102,7 +102,7 @@ def validate_file(
     ):
         label = name if library is None else f"{name}+library"
         progress(f"{files[name].name} in {label}")
-        report, seconds = _compared(files[name], library, references)
+        report, seconds = _compare(files[name], library, references)
         validation.seconds_per_pixel = seconds / _pixels(report)
         validation.reports[label] = report.as_dict()
         validation.passed &= report.passed
@@ -113,7 +113,7 @@ def validate_file(
     return validation
 
 
-def _compared(
+def _compare(
     path: Path, library: str | Path | None, references: References
 ) -> tuple[ValidationReport, float]:
     session, begun = Session(path, library=library), time.perf_counter()

@@ -195,7 +195,7 @@ class _Runs:
         network, resolved = source.loaded.network, source.resolved
         architecture = source.loaded.facts.architecture
         plain = source.planned()
-        others = {path: site.reseeded() for path, site in resolved.items()}
+        others = {path: site.reseed() for path, site in resolved.items()}
         searching = others != dict(resolved)
         near_ties = any(site.has_near_ties for site in resolved.values())
         rounded = None
@@ -243,7 +243,7 @@ class _Runs:
             transform, tolerance = self.transform.name, tolerances[place]
             own, right = expected[place], exact[place]
             limit = _Limit(always[place], "float32 rounding")
-            limit = limit.widened(tolerance.factor * max_abs(own, right), "float32 rounding")
+            limit = limit.widen(tolerance.factor * max_abs(own, right), "float32 rounding")
             if reseeded is None and not self.near_ties:
                 most = MOST_ROUNDING * max_abs(own, np.zeros_like(own))
                 limit = limit.at_most(max(most, always[place]))
@@ -253,7 +253,7 @@ class _Runs:
                 if reseeded is None:
                     _refuse_coarse(measure, measure.value(coarse[place], right), transform)
                     change = tolerance.factor * max_abs(coarse[place], right)
-                    limit = limit.widened(change, transform)
+                    limit = limit.widen(change, transform)
             mean = None
             if reseeded is not None:
                 change = mean_abs(own, reseeded[place])
@@ -320,7 +320,7 @@ class _Lowered:
             change = tolerance.factor * max_abs(coarse, right)
             by_mean = measure.tolerances[self._own].by_mean
             mean = tolerance.factor * mean_abs(coarse, right) if by_mean else None
-            allowed.append(_Allowed(limit.widened(change, self._precision), mean))
+            allowed.append(_Allowed(limit.widen(change, self._precision), mean))
         self.allowed.append(allowed)
 
 
@@ -329,7 +329,7 @@ class _Limit:
     value: float
     reason: str
 
-    def widened(self, value: float, cause: str) -> _Limit:
+    def widen(self, value: float, cause: str) -> _Limit:
         return _Limit(value, f"twice the error of {cause}") if value > self.value else self
 
     def at_most(self, value: float) -> _Limit:

@@ -95,7 +95,7 @@ def slower_warning(speed: Speed) -> str:
     )
 
 
-def untimed_warning(size: tuple[int, int], seconds_per_pixel: float) -> str:
+def describe_untimed(size: tuple[int, int], seconds_per_pixel: float) -> str:
     """Return the sentence on a file that is not timed, since a run takes too long, or ""."""
     seconds = seconds_per_pixel * size[0] * size[1]
     if seconds <= _LONGEST:
@@ -103,7 +103,7 @@ def untimed_warning(size: tuple[int, int], seconds_per_pixel: float) -> str:
     return f"the file was not timed, since a run takes {seconds:.0f} s: `nystra bench` times it"
 
 
-def timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tuple[int, int]:
+def choose_timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tuple[int, int]:
     """Return the height and width to time: those of a fixed size, otherwise 256x256.
 
     The side is halved until exact attention fits into the memory and a few runs take an acceptable
@@ -139,7 +139,7 @@ def compare_speed(
         full: The same with full attention.
         size: Height and width of the image.
         library: Run both with the operator library, if it supports them.
-        seconds_per_pixel: As for `timed_size`; slow files get fewer runs.
+        seconds_per_pixel: As for `choose_timed_size`; slow files get fewer runs.
     """
     backend = "ort-cpu" if library else BODIES_BACKEND
     configurations = [session_configuration(path, backend) for path in (planned, full)]

@@ -22,7 +22,14 @@ from .fidelity import Fidelity, fidelity_steps, measure_fidelity
 from .last_word import LastWord
 from .model_file import FileValidation, file_steps, libraries, validate_file
 from .references import record_references
-from .speed import FLOAT32, Speed, compare_speed, slower_warning, timed_size, untimed_warning
+from .speed import (
+    FLOAT32,
+    Speed,
+    choose_timed_size,
+    compare_speed,
+    describe_untimed,
+    slower_warning,
+)
 from .tiles import TilePsnr, measure_tiles, tile_sides, tiles_warning
 
 
@@ -89,10 +96,10 @@ def validate(
     last_word = LastWord.of(source)
     prepared.graph.release()
     with scratch_folder() as folder:
-        path = _saved(folder / "model.onnx", built.model)
+        path = _save(folder / "model.onnx", built.model)
         copy = None
         if transformed is not None:
-            copy = _saved(folder / "rounded_copy.onnx", transformed.rounded_copy)
+            copy = _save(folder / "rounded_copy.onnx", transformed.rounded_copy)
         file = validate_file(
             path, references, bodies=_has_bodies(prepared), progress=progress, rounded_copy=copy
         )
@@ -111,15 +118,15 @@ def validate(
         speed, untimed = None, ""
         if built.full is not None and file.passed:
             progress("speed")
-            full = _saved(folder / "full.onnx", built.full)
+            full = _save(folder / "full.onnx", built.full)
             quadratic = quadratic_bytes(network, facts, planned.neutral)
-            size = timed_size(facts, quadratic, file.seconds_per_pixel)
+            size = choose_timed_size(facts, quadratic, file.seconds_per_pixel)
             kernels = options.functions != "inline" and len(libraries(bodies=True)) > 1
-            untimed = untimed_warning(size, file.seconds_per_pixel)
+            untimed = describe_untimed(size, file.seconds_per_pixel)
             if not untimed:
                 speed = compare_speed(path, full, size, kernels, file.seconds_per_pixel)
             if speed is not None:
-                speed = replace(speed, other=_timed_against(prepared, planned))
+                speed = replace(speed, other=_choose_rival(prepared, planned))
     tile_psnr = measure_tiles(network, planned.resolved, facts, progress)
     below = _below(fidelity, options.min_psnr, network, planned)
     notes = () if transformed is None else tuple(transformed.notes())
@@ -138,7 +145,7 @@ def validate(
     return Validated(references, file, fidelity, speed, tile_psnr, notes, warnings, failures)
 
 
-def _timed_against(prepared: Prepared, planned: Planned) -> str:
+def _choose_rival(prepared: Prepared, planned: Planned) -> str:
     if not changes_attention(prepared, planned):
         return FLOAT32
     return prepared.graph.own_attention
@@ -148,7 +155,7 @@ def _has_bodies(prepared: Prepared) -> bool:
     return prepared.options.functions != "none"
 
 
-def _saved(path: Path, model: onnx.ModelProto) -> Path:
+def _save(path: Path, model: onnx.ModelProto) -> Path:
     path.write_bytes(serialize(model))
     return path
 

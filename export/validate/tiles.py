@@ -16,7 +16,7 @@ from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ...models.registry import FOREIGN, is_own
 from ...runtime.images.images import read_image
-from ...runtime.metrics.measures import PSNR_CEILING, clipped_psnr
+from ...runtime.metrics.measures import PSNR_CEILING, clip_and_measure_psnr
 from ...runtime.tasks.restoration.restorer import Restorer
 from ..attention.mechanism import Mechanism
 from ..attention.site import swap
@@ -112,7 +112,7 @@ def measure_tiles(
     tiled = {tile: restorer(pixels, tile=tile)[0] for tile in sides}
     if supported and all(_is_same(restored, untiled) for restored in tiled.values()):
         return ()
-    found = [(tile, clipped_psnr(restored, untiled)) for tile, restored in tiled.items()]
+    found = [(tile, clip_and_measure_psnr(restored, untiled)) for tile, restored in tiled.items()]
     return tuple(
         (tile, min(round(psnr, 1), PSNR_CEILING)) for tile, psnr in found if not math.isnan(psnr)
     )

@@ -23,9 +23,9 @@ __all__ = [
     "backend_class",
     "backend_names",
     "find_backend",
+    "list_timed_backends",
     "open_backend",
     "register_backend",
-    "timed_backends",
 ]
 
 _BACKENDS = {
@@ -47,7 +47,7 @@ def backend_names() -> tuple[str, ...]:
     return tuple(_BACKENDS)
 
 
-def timed_backends() -> list[str]:
+def list_timed_backends() -> list[str]:
     """Return the names of the backends that ``fastest`` and `accelerate` time."""
     return [name for name in _BACKENDS if find_backend(name).timed]
 

@@ -132,7 +132,9 @@ class OnnxRuntimeBackend(Backend):
         except NystraError:
             raise
         except Exception as error:  # as above
-            if self.header.has_operators and (not self.header.has_bodies or _unregistered(error)):
+            if self.header.has_operators and (
+                not self.header.has_bodies or _is_unregistered(error)
+            ):
                 raise BackendUnavailableError(
                     f"{self.path} has nystra operators without ONNX bodies, so it needs the "
                     f"operator library (lib{self.library_name or _LIBRARY}): {choice.reason}. "
@@ -195,7 +197,7 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[0][:400].rstrip(".")
 
 
-def _unregistered(error: Exception) -> bool:
+def _is_unregistered(error: Exception) -> bool:
     text = str(error)
     return "not a registered function/op" in text or "is not registered" in text
 

@@ -69,7 +69,7 @@ class Assignment:
     def others(self) -> str:
         """The nodes of other providers in words; empty if there are none."""
         return "; ".join(
-            f"{provider} computes {_listed(operators)}"
+            f"{provider} computes {_list_names(operators)}"
             for provider, operators in sorted(self.nodes.items())
             if provider != self.provider
         )
@@ -106,7 +106,7 @@ def read_assignment(session: Any, provider: str) -> Assignment | None:
     return Assignment(provider, nodes)
 
 
-def _listed(operators: Mapping[str, int]) -> str:
+def _list_names(operators: Mapping[str, int]) -> str:
     ordered = sorted(operators.items(), key=lambda pair: (-pair[1], pair[0]))
     names = [f"{count} {operator}" for operator, count in ordered[:_SHOWN]]
     rest = sum(count for _, count in ordered[_SHOWN:])
@@ -201,7 +201,7 @@ class Backend:
         self.library_refused = False
         self.emulated = False
         self.assignment: Assignment | None = None
-        self.chosen = self._chosen()
+        self.chosen = self._choose_options()
         self.metadata = self.read_metadata()
         if self.artifact == "onnx":
             check_data_files(self.path)
@@ -255,17 +255,17 @@ class Backend:
 
     def run(self, feeds: Mapping[str, Array], *, release: bool = False) -> dict[str, Array]:
         """Run the model once; see `Session.run`."""
-        arrays = self._checked(feeds)
+        arrays = self._check(feeds)
         with Computing(self.stop):
             return self.infer_and_release(arrays) if release else self.infer(arrays)
 
     def device_seconds(self, feeds: Mapping[str, Array]) -> float | None:
         """Run the model once; see `Session.device_seconds`."""
-        arrays = self._checked(feeds)
+        arrays = self._check(feeds)
         with Computing(self.stop):
             return self.time_on_device(arrays)
 
-    def _checked(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def _check(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         wanted = {tensor.name: tensor for tensor in self.inputs}
         if set(feeds) != set(wanted):
             raise NystraError(
@@ -290,7 +290,7 @@ class Backend:
             return "kernels"
         return "bodies" if self.bodies else ""
 
-    def _chosen(self) -> Options:
+    def _choose_options(self) -> Options:
         known = self.options.declared()
         if unknown := sorted(set(self.spec.options) - set(known)):
             raise NystraError(

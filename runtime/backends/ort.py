@@ -243,7 +243,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
     def _strict(self) -> bool:
         return self.chosen.fallback == "error"
 
-    def _chosen(self) -> ProviderOptions:
+    def _choose_options(self) -> ProviderOptions:
         """Return the options of the backend; all others go to the provider, as texts."""
         known = self.options.declared()
         given = self.spec.options

@@ -66,7 +66,7 @@ def engine_taking(engines: Sequence[Engine], shapes: Shapes) -> Engine:
     """
     ranges = []
     for engine in engines:
-        name = _refused(engine.record, shapes)
+        name = _refuse(engine.record, shapes)
         if not name:
             return engine
         least, _, most = engine.record.profile[name]
@@ -93,7 +93,7 @@ def _place(record: EngineRecord) -> str:
     return "/".join(record.targets) or f"{name} ({capability})"
 
 
-def _refused(record: EngineRecord, shapes: Shapes) -> str:
+def _refuse(record: EngineRecord, shapes: Shapes) -> str:
     """Return the first input whose shape the profile does not accept; empty if it accepts all."""
     for name, shape in shapes.items():
         least, _, most = record.profile.get(name, (shape, shape, shape))

@@ -62,7 +62,7 @@ DIGESTS = {
 _SPEED_SETTINGS = {"against": str, "size": list}
 
 
-def guarded_items() -> dict[str, GuardedFigure]:
+def list_guarded_items() -> dict[str, GuardedFigure]:
     """Return all items that a baseline can contain, with those of the tasks."""
     qualities = (quality.items for quality in task_qualities().values())
     own = {name: item for each in qualities for name, item in each.items()}
@@ -88,7 +88,7 @@ class Baseline:
 
     Attributes:
         model: Name of the model file, for display.
-        items: Name among `guarded_items` -> the figure.
+        items: Name among `list_guarded_items` -> the figure.
         settings: How figures were measured. ``speed``: ``against`` (a file name), ``size`` [height,
             width]; others as the qualities of the tasks say.
         metadata: The model's metadata as `without_provenance` returns them; None: not recorded.
@@ -146,7 +146,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     require_keys(value, where, known, ["model", "items"])
     if not isinstance(value["model"], str):
         raise NystraError(f"{where}: model is {shown(value['model'])}, expected a string")
-    require_keys(value["items"], f"{where}, items", guarded_items())
+    require_keys(value["items"], f"{where}, items", list_guarded_items())
     accepted = {name: _accepted(f"{where}, {name}", item) for name, item in value["items"].items()}
     settings = {
         key: _settings(f"{where}, {key}", value[key], key, types[key])

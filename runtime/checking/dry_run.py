@@ -9,7 +9,7 @@ from ...core.errors import BackendUnavailableError
 from ...core.ports.examples import batch_sizes, example_arrays
 from ...core.ports.port import Size, image_size
 from ..engines.build import BuildOptions
-from ..engines.builder import Refusal, find_builder, plugin_nodes, unsupported_reason
+from ..engines.builder import Refusal, find_builder, find_unsupported, plugin_nodes
 from ..engines.model import EngineModel, make_profile
 from ..engines.worker import CPU_ONLY_REFUSED
 from ..model.model_facts import ModelFacts
@@ -101,7 +101,7 @@ def dry_run(
         BackendUnavailableError: The builder is not installed.
     """
     builder = find_builder(options.backend)
-    targets = options.chosen_targets(builder, "no GPU is needed")
+    targets = options.choose_targets(builder, "no GPU is needed")
     builder.require()
     report = DryRunReport(builder.name, nodes=len(plugin_nodes(model.path)))
     report.shapes = _onnxruntime_shapes(model, sizes, report.notes)
@@ -114,7 +114,7 @@ def dry_run(
     report.checked = ["parser", "types", "symbolic shapes"]
     for case, shapes in zip(report.shapes, parsed["shapes"], strict=True):
         case.engine = shapes
-    report.refusal = unsupported_reason(model, parsed["plugins"]) or _other_shape(report.shapes)
+    report.refusal = find_unsupported(model, parsed["plugins"]) or _other_shape(report.shapes)
     if report.refusal is not None:
         return report
     if report.shapes:

@@ -10,7 +10,7 @@ from ...core.errors import NystraError
 from ...core.json_text import json_number
 from ..metrics.measures import FIGURES
 from .accepted_outputs import difference_text
-from .baseline import DIGESTS, KERNELS, Accepted, Baseline, guarded_items
+from .baseline import DIGESTS, KERNELS, Accepted, Baseline, list_guarded_items
 from .measured import BY_BODIES, Measured, metadata_changes
 from .validation import sides_text
 
@@ -26,7 +26,8 @@ class CheckResult:
     """One item of the gate.
 
     Attributes:
-        item: Name among `guarded_items`, key of `DIGESTS`, `FILE`, `OUTPUTS`, or another check.
+        item: Name among `list_guarded_items`, a key of `DIGESTS`, `FILE`, `OUTPUTS`, or another
+            check.
         state: ``passed``, ``failed`` or ``skipped``.
         measured: The value now, or None.
         accepted: The baseline's value, or None.
@@ -53,7 +54,7 @@ class CheckResult:
 def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
     """Compare a file and its figures with a baseline.
 
-    The results come in the order of `guarded_items`, then `OUTPUTS`, `FILE` and `DIGESTS`.
+    The results come in the order of `list_guarded_items`, then `OUTPUTS`, `FILE` and `DIGESTS`.
 
     The difference from the references is checked size by size, as ``nystra validate`` does: each
     size has its recorded tolerance; with a seeded search a size also passes by its mean difference,
@@ -86,8 +87,8 @@ def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
     figures = [
         _item_result(name, measured, baseline.items[name])
         if name in baseline.items
-        else _unrecorded(name, item.title, measured.items[name])
-        for name, item in guarded_items().items()
+        else _describe_unrecorded(name, item.title, measured.items[name])
+        for name, item in list_guarded_items().items()
         if name in baseline.items or name in measured.items
     ]
     return [
@@ -107,7 +108,7 @@ def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
         old: The baseline to update.
     """
     before: Mapping[str, Accepted] = {} if old is None else old.items
-    items, known = dict(before), guarded_items()
+    items, known = dict(before), list_guarded_items()
     for name, value in measured.items.items():
         kept = before.get(name)
         tolerance = known[name].tolerance if kept is None else kept.tolerance
@@ -170,7 +171,7 @@ def _digest_results(measured: Measured, baseline: Baseline) -> list[CheckResult]
         if now is None and then is None:
             continue
         if then is None:
-            results.append(_unrecorded(key, title))
+            results.append(_describe_unrecorded(key, title))
             continue
         if now is None:
             state, text = SKIPPED, "not measured: the backend does not open ONNX files"
@@ -186,7 +187,7 @@ def _digest_results(measured: Measured, baseline: Baseline) -> list[CheckResult]
     return results
 
 
-def _unrecorded(item: str, title: str, value: float | None = None) -> CheckResult:
+def _describe_unrecorded(item: str, title: str, value: float | None = None) -> CheckResult:
     """Return the result of an item that baselines of earlier versions do not contain."""
     text = (
         f"{title}: the baseline was written by an earlier version without this item: add it with "
@@ -195,7 +196,7 @@ def _unrecorded(item: str, title: str, value: float | None = None) -> CheckResul
 
 
 def _item_result(name: str, measured: Measured, accepted: Accepted) -> CheckResult:
-    item = guarded_items()[name]
+    item = list_guarded_items()[name]
     limit = item.limit(accepted.accepted, accepted.tolerance)
     if name not in measured.items:
         text = f"{item.title}: not measured" + (f", give {item.needs}" if item.needs else "")
@@ -236,7 +237,7 @@ def _size_by_size(name: str, measured: Measured, limit: float) -> _Sizes | None:
         if name in FIGURES:
             if name not in size.figures:
                 continue
-            good = guarded_items()[name].passes(size.figures[name], limit)
+            good = list_guarded_items()[name].passes(size.figures[name], limit)
             text = f"at {where} it is {size.figures[name]:.6g}"
         else:
             allowed = limit if limit > measured.tolerance else min(limit, size.tolerance)

@@ -22,15 +22,15 @@ from ..model.onnx_header import read_onnx_header
 from ..model.references import RECORDED_METADATA, ReferenceCase, References
 from ..session import Session
 from ..tasks.quality import Quality, QualityReport
-from ..timing.turns import interleaved, median_ratio
+from ..timing.turns import median_ratio, time_interleaved
 from .accepted_outputs import compare_outputs, record_outputs
 from .baseline import KERNELS
 from .validation import (
     Limit,
     SizeReport,
     ValidationReport,
-    allowed_differences,
     compare,
+    find_allowed_differences,
     further_differences,
 )
 
@@ -128,7 +128,7 @@ class Measured:
     """The figures of a model file.
 
     Attributes:
-        items: Name among `guarded_items` -> value.
+        items: Name among `list_guarded_items` -> value.
         findings: Name -> what is wrong with any baseline: NaN, a flat image.
         settings: As in `Baseline`.
         tolerance: The largest difference the references were recorded with, at any size.
@@ -178,7 +178,7 @@ def measure_file(
     Raises:
         NystraError: The references are another model's.
     """
-    limits = allowed_differences(references, precision=session.precision)
+    limits = find_allowed_differences(references, precision=session.precision)
     measured = Measured(tolerance=max(largest for largest, _ in limits))
     measured.sizes = _sizes(session, references, limits, progress)
     if bodies is not None:
@@ -271,7 +271,7 @@ def add_speed(
         session: The model.
         other: The model file it is compared with, run in the same way.
         size: Size of the inputs; None takes the model's own, or `DEFAULT_SIZE`.
-        seconds: As in `interleaved`.
+        seconds: As in `time_interleaved`.
 
     Raises:
         NystraError: The other model cannot be used.
@@ -282,7 +282,7 @@ def add_speed(
     feeds = {
         name: example_arrays(session.facts.inputs, taken) for name, session in sessions.items()
     }
-    times = interleaved(
+    times = time_interleaved(
         {
             "model": lambda: sessions["model"].run(feeds["model"]),
             "other": lambda: sessions["other"].run(feeds["other"]),

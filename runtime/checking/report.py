@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from ...core.plain_text import printable
-from .baseline import DIGESTS, guarded_items
+from .baseline import DIGESTS, list_guarded_items
 from .gate import FAILED, FILE, OUTPUTS, SKIPPED, CheckResult
 
 
@@ -48,7 +48,7 @@ def junit(model: str, results: Sequence[CheckResult], seconds: float = 0.0) -> b
 
 def markdown(model: str, results: Sequence[CheckResult]) -> str:
     """Return the results as a Markdown section with a table."""
-    titles = {name: item.title for name, item in guarded_items().items()}
+    titles = {name: item.title for name, item in list_guarded_items().items()}
     titles = {result.item: result.item for result in results} | titles
     titles |= {FILE: "model file", OUTPUTS: "outputs against the accepted ones", **DIGESTS}
     failed = sum(result.state == FAILED for result in results)
@@ -62,7 +62,7 @@ def markdown(model: str, results: Sequence[CheckResult]) -> str:
     for result in results:
         measured = "" if result.measured is None else f"{result.measured:.6g}"
         accepted = "" if result.accepted is None else f"{result.accepted:.6g}"
-        limit = "" if result.limit is None else f"{_bound(result.item)} {result.limit:.6g}"
+        limit = "" if result.limit is None else f"{_describe_bound(result.item)} {result.limit:.6g}"
         state = f"**{result.state}**" if result.state == FAILED else result.state
         lines.append(
             f"| {_cell(titles[result.item])} | {measured} | {accepted} | {limit} | {state} |"
@@ -74,8 +74,8 @@ def markdown(model: str, results: Sequence[CheckResult]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _bound(item: str) -> str:
-    return "≤" if item == OUTPUTS or guarded_items()[item].grows_worse else "≥"
+def _describe_bound(item: str) -> str:
+    return "≤" if item == OUTPUTS or list_guarded_items()[item].grows_worse else "≥"
 
 
 def github_annotations(

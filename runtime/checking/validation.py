@@ -133,7 +133,7 @@ def validate_against_references(
             tolerance was recorded for its precision.
     """
     precision = getattr(runner, "precision", None)
-    limits = allowed_differences(references, tolerance, precision)
+    limits = find_allowed_differences(references, tolerance, precision)
     further = further_differences(references, tolerance, precision)
     return compare(runner, references, limits, further, progress)
 
@@ -150,7 +150,7 @@ def compare(
     Args:
         runner: As there.
         references: The recorded cases.
-        limits: One a case, as `allowed_differences` returns them; infinity allows anything.
+        limits: One a case, as `find_allowed_differences` returns them; infinity allows anything.
         further: The same for outputs with limits of their own, from `further_differences`.
         progress: As there.
 
@@ -166,7 +166,7 @@ def compare(
     return ValidationReport(tuple(reports))
 
 
-def allowed_differences(
+def find_allowed_differences(
     references: References,
     tolerance: float | Sequence[float] | None = None,
     precision: str | None = None,
@@ -194,7 +194,7 @@ def further_differences(
 ) -> dict[str, list[Limit]]:
     """Return the limits of all outputs with tolerances of their own, by name.
 
-    Arguments and errors are those of `allowed_differences`.
+    Arguments and errors are those of `find_allowed_differences`.
     """
     recorded = references.meta.get(FURTHER, {})
     if not isinstance(recorded, dict) or not all(isinstance(of, dict) for of in recorded.values()):
@@ -215,7 +215,7 @@ def _limits(
     precision: str | None,
 ) -> list[Limit]:
     if tolerance is None and precision not in (None, "fp32"):
-        recorded = _recorded_for(recorded, str(precision))
+        recorded = _find_recorded(recorded, str(precision))
     limits = tolerance if tolerance is not None else recorded.get("tolerances")
     means = None if tolerance is not None else recorded.get("mean_tolerances")
     if limits is None:
@@ -226,7 +226,7 @@ def _limits(
     return list(zip(largest, mean, strict=True))
 
 
-def _recorded_for(tolerances: Mapping[str, Any], precision: str) -> dict[str, Any]:
+def _find_recorded(tolerances: Mapping[str, Any], precision: str) -> dict[str, Any]:
     limits, means = (
         recorded.get(precision) if isinstance(recorded, dict) else None
         for recorded in map(tolerances.get, (TOLERANCES_IN, MEAN_TOLERANCES_IN))

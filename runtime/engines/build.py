@@ -15,7 +15,7 @@ from ...core.option_kinds import Number, Words
 from ..machine import gpu
 from ..model.onnx_graph import read_facts
 from . import cache
-from .builder import Builder, find_builder, unsupported_reason
+from .builder import Builder, find_builder, find_unsupported
 from .cache import Engine, EngineRecord
 from .model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, InputShapes, make_profile
 
@@ -50,7 +50,7 @@ class BuildOptions(Options):
         )
     )
 
-    def chosen_targets(self, builder: Builder, device: gpu.Device | str) -> list[str]:
+    def choose_targets(self, builder: Builder, device: gpu.Device | str) -> list[str]:
         """Return the GPUs to build for ahead of time; none: the one of this machine.
 
         Raises:
@@ -79,7 +79,7 @@ def build_engine(
         ExportError: The builder refused the model, died, or took too long.
     """
     builder, device = find_builder(options.backend), gpu.find_device()
-    targets = options.chosen_targets(builder, device)
+    targets = options.choose_targets(builder, device)
     builder.require()
     if isinstance(device, str) and not targets:
         raise BackendUnavailableError(
@@ -89,7 +89,7 @@ def build_engine(
         )
     progress("parse")
     parsed = builder.ask(model, "parse", cases=[])
-    refusal = parsed["refusal"] or unsupported_reason(model, parsed["plugins"])
+    refusal = parsed["refusal"] or find_unsupported(model, parsed["plugins"])
     if refusal is not None:
         raise ExportError(str(refusal))
     record = EngineRecord(

@@ -219,7 +219,7 @@ def plugin_nodes(path: Path) -> list[str]:
     return found
 
 
-def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
+def find_unsupported(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
     """Return a refusal if a loaded plugin library serves fewer nodes than have a plugin."""
     nodes = [] if model.library is None else plugin_nodes(model.path)
     if model.library is None or len(plugins) >= len(nodes):

@@ -146,7 +146,7 @@ class Engine:
         name = f"{Path(self.record.model).stem}_{self.record.backend}_{target}.engine"
         return re.sub(r"[/\\:]", "_", name)
 
-    def copied(self, output: Path) -> Engine:
+    def copy_to(self, output: Path) -> Engine:
         """Copy it and its record out of the cache; return the copy.
 
         Raises:

@@ -82,7 +82,7 @@ class _EngineWorker:
         try:
             with scratch_folder() as folder:
                 copy = model if library is None else copy_for_plugins(model, folder)
-                self._network = parsed(self._builder, str(copy))
+                self._network = parse_model(self._builder, str(copy))
             if not self._log.errors:  # the parser may be content with what it reported as an error
                 values = {"parse": self._parse, "check": self._check, "build": self._build}[
                     self._request["do"]
@@ -182,7 +182,7 @@ def _has_shapes(layer: Any) -> bool:
         return False
 
 
-def parsed(builder: Builder, model: str) -> Any:
+def parse_model(builder: Builder, model: str) -> Any:
     """Return builder, network and parser of a model file; the types are those of the file."""
     strongly = hasattr(builder.module.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
     return builder.polygraphy.network_from_onnx_path(model, strongly_typed=strongly)
@@ -215,7 +215,7 @@ def configuration(
     targets: Sequence[str] = (),
     **settings: Any,
 ) -> Any:
-    """Return the configuration of a network that `parsed` returned, without TF32.
+    """Return the configuration of a network that `parse_model` returned, without TF32.
 
     TensorRT rounds the factors of float32 products to TF32 (10 bits of mantissa) by default, in
     strongly typed networks too; for TensorRT-RTX Polygraphy leaves it on.

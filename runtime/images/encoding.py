@@ -12,7 +12,7 @@ import numpy as np
 from ...core.errors import NystraError
 from .image_data import ImageData, quantize
 from .image_file import from_array, libvips
-from .metadata import described
+from .metadata import describe_to_pyvips
 
 _EVERY_FILTER = 0xF8
 _LARGE_TIFF = 4_000_000_000
@@ -36,7 +36,7 @@ def encode(image: ImageData, kind: str, quality: int | None) -> bytes:
     if image.alpha is not None:
         channels = np.concatenate([channels, image.alpha[:, :, None]], axis=2)
     values = quantize(channels, image.bits)
-    picture, keep = described(from_array(values), image, kind)
+    picture, keep = describe_to_pyvips(from_array(values), image, kind)
     save, options = _saver(kind, quality, values.nbytes)
     content: bytes = getattr(picture, f"{save}save_buffer")(keep=keep, **options)
     return content
@@ -81,7 +81,7 @@ def save_file(raw: Path, path: Path, image: ImageData, kind: str, quality: int |
                 access="sequential",
                 unlimited=True,
             )
-        picture, keep = described(picture, image, kind)
+        picture, keep = describe_to_pyvips(picture, image, kind)
         save, options = _saver(kind, quality, raw.stat().st_size)
         getattr(picture, f"{save}save")(os.fsencode(path), keep=keep, **options)
     except vips.Error as error:

@@ -116,7 +116,7 @@ def resize_plane(plane: Array, size: tuple[int, int]) -> npt.NDArray[np.float32]
     return np.clip(np.asarray(resized, dtype=np.float32), 0.0, 1.0)
 
 
-def turned(image: ImageData, orientation: int) -> ImageData:
+def turn(image: ImageData, orientation: int) -> ImageData:
     """Apply an EXIF orientation to an image and its resolution."""
     alpha = None if image.alpha is None else _turn(image.alpha, orientation)
     dpi = image.dpi

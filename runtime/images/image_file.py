@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import NystraError
-from .image_data import EXCHANGING, NO_METADATA, ImageData, Metadata, turned
+from .image_data import EXCHANGING, NO_METADATA, ImageData, Metadata, turn
 
 _LEAST = (8, 16)
 _ADVICE = "pip install 'pyvips[binary]'"
@@ -103,9 +103,9 @@ class ImageFile:
         alpha = None
         if bands > colors:
             alpha = np.divide(values[:, :, -1], peak, dtype=np.float32, order="C")
-        return turned(self.described(pixels, alpha, bits, notes), self.orientation)
+        return turn(self.describe_pixels(pixels, alpha, bits, notes), self.orientation)
 
-    def described(
+    def describe_pixels(
         self, pixels: Array, alpha: Array | None, bits: int, notes: list[str]
     ) -> ImageData:
         """Return pixels with what the file says of them; ``notes`` are those of `gray_or_rgb`."""

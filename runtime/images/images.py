@@ -139,13 +139,13 @@ def decode_image(
 
 @contextmanager
 def open_image(stream: BinaryIO, name: str) -> Iterator[ImageFile]:
-    """Open an image that is not empty; see `image_file.opened`."""
-    from .opening import opened
+    """Open an image that is not empty; see `image_file.open_image`."""
+    from .opening import open_image
 
     if not stream.read(1):
         raise NystraError(f"{name} is empty, expected an image")
     stream.seek(0)
-    with opened(stream, name) as file:
+    with open_image(stream, name) as file:
         yield file
 
 
@@ -196,14 +196,14 @@ def write_image(
     kind = check_writable(path, overwrite=overwrite)
     data = encode_image(image, kind, quality=quality, name=f"the image for {path}")
     atomic_write_bytes(path, data)
-    return left_out(image, kind)
+    return describe_left_out(image, kind)
 
 
-def left_out(image: ImageData, kind: str) -> list[str]:
+def describe_left_out(image: ImageData, kind: str) -> list[str]:
     """Return what a format cannot hold of an image besides its pixels, in sentences."""
-    from .metadata import fitted
+    from .metadata import fit_to_format
 
-    return fitted(image, kind)[1]
+    return fit_to_format(image, kind)[1]
 
 
 def encode_image(
@@ -213,7 +213,7 @@ def encode_image(
 
     PNG and TIFF are written with deflate; 16 bits become 8 in JPEG and WebP, floating point
     becomes 16 bits in PNG. Values outside 0..1 are clipped. Metadata that the format cannot hold
-    is left out; see `left_out`.
+    is left out; see `describe_left_out`.
 
     Args:
         image: What to write.
@@ -256,7 +256,7 @@ def without_unfit(
     Raises:
         NystraError: The format cannot hold its size (height, width).
     """
-    from .metadata import fitted
+    from .metadata import fit_to_format
 
     height, width = size
     limit = _SIDE_LIMITS.get(kind)
@@ -264,7 +264,7 @@ def without_unfit(
         raise NystraError(
             f"{kind} has at most {limit} pixels per side, {name} is {width}x{height}: write PNG"
         )
-    return fitted(image, kind)
+    return fit_to_format(image, kind)
 
 
 def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:

@@ -76,7 +76,7 @@ def read_dpi(image: Any) -> tuple[float, float] | None:
     return (across, down) if 0 < across < 1e6 and 0 < down < 1e6 else None
 
 
-def described(picture: Any, image: ImageData, kind: str) -> tuple[Any, str]:
+def describe_to_pyvips(picture: Any, image: ImageData, kind: str) -> tuple[Any, str]:
     """Return an image of pyvips with all that is known of an image, and what a saver is to keep.
 
     Args:
@@ -102,7 +102,7 @@ def described(picture: Any, image: ImageData, kind: str) -> tuple[Any, str]:
     return picture, "all" if resolved or _EXIF in fields else "other:xmp:iptc:icc"
 
 
-def fitted(image: ImageData, kind: str) -> tuple[ImageData, list[str]]:
+def fit_to_format(image: ImageData, kind: str) -> tuple[ImageData, list[str]]:
     """Return an image with only the bits and metadata that a format can hold, and notes.
 
     Args:

@@ -45,7 +45,7 @@ Opener: TypeAlias = Callable[[BinaryIO, str], ImageFile]
 
 
 @contextmanager
-def opened(stream: BinaryIO, name: str) -> Iterator[ImageFile]:
+def open_image(stream: BinaryIO, name: str) -> Iterator[ImageFile]:
     """Open an image file.
 
     Args:
@@ -78,17 +78,17 @@ def opened(stream: BinaryIO, name: str) -> Iterator[ImageFile]:
 def _open_png(stream: BinaryIO, name: str) -> ImageFile:
     stream, notes = limit_metadata(stream, name)
     image = load("png", stream, fail_on="warning")
-    return _described("PNG", image, stream, notes)
+    return _describe("PNG", image, stream, notes)
 
 
 def _open_jpeg(stream: BinaryIO, name: str) -> ImageFile:
     data = stream.read()
     # Warnings are no errors, since cameras write surplus bytes, of which libjpeg warns.
     image = load("jpeg", stream, fail_on="error")
-    return _described("JPEG", image, stream, _left_out_of_jpeg(data))
+    return _describe("JPEG", image, stream, _find_left_out_of_jpeg(data))
 
 
-def _left_out_of_jpeg(data: bytes) -> list[str]:
+def _find_left_out_of_jpeg(data: bytes) -> list[str]:
     """Return what libvips does not keep of a JPEG, by the names of its segments before the scan."""
     notes = []
     names: dict[str, None] = {}
@@ -114,7 +114,7 @@ def _open_tiff(stream: BinaryIO, name: str) -> ImageFile:
     # The limit of libtiff is one for strips, which good files exceed. That of the pixels is checked
     # before they are decoded.
     image = load("tiff", stream, page=page, fail_on=fail_on, unlimited=True)
-    return _described("TIFF", image, stream, notes)
+    return _describe("TIFF", image, stream, notes)
 
 
 def _open_by(format: str, loader: str) -> Opener:
@@ -129,7 +129,7 @@ def _open_by(format: str, loader: str) -> Opener:
             notes.append("what says that its colors are not those of sRGB was left out")
         if format == "GIF" and _has_comment(stream):
             notes.append("its comment was left out")
-        file = _described(format, image, stream, notes)
+        file = _describe(format, image, stream, notes)
         # The orientation of AVIF itself is the valid one, and has been applied.
         return replace(file, orientation=1) if format == "AVIF" else file
 
@@ -169,7 +169,7 @@ def _open_bmp(stream: BinaryIO, name: str) -> ImageFile:
     )
 
 
-def _described(format: str, image: Any, stream: BinaryIO, notes: list[str]) -> ImageFile:
+def _describe(format: str, image: Any, stream: BinaryIO, notes: list[str]) -> ImageFile:
     """Return an image of pyvips as an open file."""
     metadata, icc, more = read_metadata(image, format)
     stream.seek(0)

@@ -15,7 +15,7 @@ _LOW = re.compile(r"[-_. ](?:lr|lq)(?:[-_. ]?x\d+)?$", re.IGNORECASE)
 _HIGH = re.compile(r"[-_. ](?:hr|hq|gt)(?:[-_. ]?x\d+)?$", re.IGNORECASE)
 
 
-def paired_images(
+def pair_images(
     inputs: str | os.PathLike[str], truths: str | os.PathLike[str]
 ) -> list[tuple[Path, Path]]:
     """Return (input, ground truth) for every input image, sorted by name.

@@ -51,7 +51,7 @@ def limit_metadata(stream: BinaryIO, name: str) -> tuple[BinaryIO, list[str]]:
         elif kind in _METADATA:
             count += 1
             fits = length <= room and count <= _MAX_CHUNKS
-            size = _unpacked_size(stream.read(length), kind, room) if fits else 0
+            size = _measure_unpacked(stream.read(length), kind, room) if fits else 0
             if not fits or size > room:
                 notes.append(f"its metadata in {kind} beyond 1 MiB was left out")
                 pieces.append((start, place))
@@ -64,7 +64,7 @@ def limit_metadata(stream: BinaryIO, name: str) -> tuple[BinaryIO, list[str]]:
     if unknown:
         notes.append(f"its chunks {', '.join(sorted(unknown)[:8])} were left out")
     if pieces:
-        stream = _joined(stream, [*pieces, (start, end)])
+        stream = _join(stream, [*pieces, (start, end)])
     return stream, list(dict.fromkeys(notes))
 
 
@@ -74,7 +74,7 @@ def _is_lost(kind: str, data: bytes) -> bool:
     return kind not in _KEPT and data != _USUAL.get(kind)
 
 
-def _unpacked_size(data: bytes, kind: str, most: int) -> int:
+def _measure_unpacked(data: bytes, kind: str, most: int) -> int:
     """Return the bytes of a chunk as libvips unpacks it; counting ends above ``most``."""
     if kind == "iTXt":
         _, _, rest = data.partition(b"\0")
@@ -88,7 +88,7 @@ def _unpacked_size(data: bytes, kind: str, most: int) -> int:
     return max(len(unpacked), len(data))
 
 
-def _joined(stream: BinaryIO, pieces: list[tuple[int, int]]) -> BinaryIO:
+def _join(stream: BinaryIO, pieces: list[tuple[int, int]]) -> BinaryIO:
     content = io.BytesIO()
     for start, end in pieces:
         stream.seek(start)

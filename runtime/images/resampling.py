@@ -60,14 +60,14 @@ def _along(axis: int, pixels: Array, length: int, resize: Resize, wanted: range)
     if length == old:
         return np.moveaxis(lines[wanted.start : wanted.stop], 0, axis)
     resampled = np.empty((len(wanted), *lines.shape[1:]))
-    weigh = _widened if resize.antialias else _nearest
+    weigh = _widen if resize.antialias else _nearest
     for row, place in enumerate(wanted):
         first, weights = weigh(place, old, length, resize.filter)
         resampled[row] = np.tensordot(weights, lines[first : first + len(weights)], 1)
     return np.moveaxis(resampled, 0, axis)
 
 
-def _widened(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
+def _widen(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
     """Return the first pixel that contributes to a position, and the weights from there on."""
     kind = _ANTIALIASED[name]
     scale = old / new

@@ -24,7 +24,7 @@ _FACTORS = [step * 10.0**power for power in range(6) for step in (1.0, 2.0, 5.0)
 _BRIGHT = 0.75
 
 
-def magnified_difference(got: Array, expected: Array, factor: float) -> npt.NDArray[np.float32]:
+def magnify_difference(got: Array, expected: Array, factor: float) -> npt.NDArray[np.float32]:
     """Return the absolute difference of two images, magnified for the eye.
 
     Args:
@@ -82,7 +82,7 @@ def comparison_sheet(
         raise NystraError("got no images for the sheet, expected one or more in every row")
     font: Any = ImageFont.load_default(_LETTERS if features.check("freetype2") else None)
     drawn = [
-        [(printable(caption), _enlarged(cells, restored)) for caption, restored in cells]
+        [(printable(caption), _enlarge(cells, restored)) for caption, restored in cells]
         for cells in rows
     ]
     heading = [printable(line) for line in heading]
@@ -112,7 +112,7 @@ def comparison_sheet(
         sheet.save(temporary, format=kind.upper())
 
 
-def _enlarged(cells: Sequence[tuple[str, Array]], restored: Array) -> Any:
+def _enlarge(cells: Sequence[tuple[str, Array]], restored: Array) -> Any:
     from PIL import Image
 
     height = max(other.shape[0] for _, other in cells)

@@ -58,7 +58,7 @@ class RowReader:
         if kind not in _BITS or bands not in (1, 3):
             return None
         none = np.empty((0, 0, bands), np.float32)
-        image = file.described(none, None, _BITS[kind], notes)
+        image = file.describe_pixels(none, None, _BITS[kind], notes)
         return cls(file.size, bands, image, picture, libvips().Region.new(picture), name)
 
     def close(self) -> None:

@@ -106,7 +106,9 @@ def decibels(mean_square: float, peak: float = 1.0) -> float:
     return 20.0 * math.log10(peak) - 10.0 * math.log10(mean_square)
 
 
-def clipped_psnr(got: Array, expected: Array, low: float = 0.0, high: float = 1.0) -> float:
+def clip_and_measure_psnr(
+    got: Array, expected: Array, low: float = 0.0, high: float = 1.0
+) -> float:
     """Return the PSNR in dB of an output against another, both clipped to low..high."""
     error = np.clip(got, low, high).astype(np.float64) - np.clip(expected, low, high)
     return decibels(float(np.mean(error**2)), high - low)
@@ -121,7 +123,7 @@ def image_figures(
     below its window.
     """
     _check_shapes(got, expected)
-    figures = {"psnr": clipped_psnr(got, expected, low, high)}
+    figures = {"psnr": clip_and_measure_psnr(got, expected, low, high)}
     if min(got.shape[-2:]) >= SSIM_SIDE:
         first, second = (
             np.moveaxis(np.clip(output, low, high).reshape(-1, *output.shape[-2:]) - low, 0, -1)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from ...core.files.reading import regular_file
-from .onnx_header import BYTES, fields, message_fields, message_strings, opened_model
+from .onnx_header import BYTES, fields, message_fields, message_strings, open_model
 
 Span = tuple[int, int]
 """Where a message begins and ends in the bytes of a model file."""
@@ -46,7 +46,7 @@ def external_files(path: str | os.PathLike[str]) -> dict[str, Path]:
     Raises:
         NystraError: The model cannot be read, or a location is not a regular file in its folder.
     """
-    with opened_model(path) as data:
+    with open_model(path) as data:
         locations = {
             value
             for tensor in tensors(data)
@@ -62,7 +62,7 @@ def check_data_files(path: str | os.PathLike[str]) -> None:
     Raises:
         NystraError: As `external_files`.
     """
-    with opened_model(path) as data:
+    with open_model(path) as data:
         named = data.find(b"location") >= 0  # faster than to look at every tensor
     if named:
         external_files(path)
@@ -87,7 +87,7 @@ def messages(data: mmap.mmap, wanted: str, without: Container[str] = ()) -> Iter
     """Yield where the messages of a kind are: in graphs, branches, attributes and functions.
 
     Args:
-        data: The result of `opened_model`.
+        data: The result of `open_model`.
         wanted: The kind: ``tensor`` or ``node``.
         without: Kinds of messages that are skipped: ``function``, ``training``, ...
     """
@@ -144,7 +144,7 @@ def weights_digest(path: str | os.PathLike[str]) -> str:
     Raises:
         NystraError: The file or its data file cannot be read.
     """
-    with opened_model(path) as data:
+    with open_model(path) as data:
         digests = sorted(
             _tensor_digest(Path(path), data, span) for span in tensors(data, without=("function",))
         )
@@ -161,7 +161,7 @@ def _tensor_digest(model: Path, data: mmap.mmap, span: Span) -> bytes:
             digest.update(part)
     if stored := dict(external_entries(data, span)):
         digest.update(f"|{_RAW_DATA}.{BYTES}:".encode())
-        for part in _stored_parts(data_file(model, stored.get("location", "")), stored):
+        for part in _read_stored_parts(data_file(model, stored.get("location", "")), stored):
             digest.update(part)
     return digest.digest()
 
@@ -171,7 +171,7 @@ def _parts(data: mmap.mmap, start: int, end: int) -> Iterator[bytes]:
         yield data[place : min(place + _CHUNK, end)]
 
 
-def _stored_parts(file: Path, stored: dict[str, str]) -> Iterator[bytes]:
+def _read_stored_parts(file: Path, stored: dict[str, str]) -> Iterator[bytes]:
     try:
         offset = int(stored.get("offset") or 0)
         left = int(stored.get("length") or file.stat().st_size - offset)

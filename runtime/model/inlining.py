@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ...core.errors import NystraError
 from .external_data import external_files
-from .onnx_header import BYTES, fields, message, opened_model
+from .onnx_header import BYTES, fields, message, open_model
 
 _MAX_DEPTH = 3
 """Calls of functions within functions; nystra writes two."""
@@ -23,7 +23,7 @@ _Field = tuple[int, int, bytes]
 """Number, kind and value of a field; of a number its own bytes."""
 
 
-def inlined_model(path: str | os.PathLike[str]) -> bytes:
+def inline_model(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a model file with every call of a function replaced by its body.
 
     Raises:
@@ -35,7 +35,7 @@ def inlined_model(path: str | os.PathLike[str]) -> bytes:
             f"{path} has its weights in a data file, and its operators' bodies cannot be inlined "
             "then: export it with `inline`"
         )
-    with opened_model(path) as data:
+    with open_model(path) as data:
         model = list(_fields(data[:]))
     functions = {}
     for number, _, value in model:
@@ -46,7 +46,7 @@ def inlined_model(path: str | os.PathLike[str]) -> bytes:
     kept: list[_Field] = []
     for number, kind, value in model:
         if number == 7:
-            value = _inlined_graph(value, functions)
+            value = _inline_graph(value, functions)
         if number == 25 or (number == 8 and _texts(value, 1)[:1] in called):
             continue
         kept.append((number, kind, value))
@@ -73,17 +73,17 @@ class _Function:
         return function
 
 
-def _inlined_graph(content: bytes, functions: dict[tuple[str, str], _Function]) -> bytes:
+def _inline_graph(content: bytes, functions: dict[tuple[str, str], _Function]) -> bytes:
     kept: list[_Field] = []
     for number, kind, value in _fields(content):
         if number != 1:
             kept.append((number, kind, value))
             continue
-        kept += [(1, BYTES, node) for node in _inlined_node(value, functions)]
+        kept += [(1, BYTES, node) for node in _inline_node(value, functions)]
     return message(kept)
 
 
-def _inlined_node(
+def _inline_node(
     content: bytes, functions: dict[tuple[str, str], _Function], depth: int = 0
 ) -> list[bytes]:
     """Return the nodes of the body that a node calls, or the node."""
@@ -97,7 +97,7 @@ def _inlined_node(
         )
     nodes: list[bytes] = []
     for node in _body(content, function):
-        nodes += _inlined_node(node, functions, depth + 1)
+        nodes += _inline_node(node, functions, depth + 1)
     return nodes
 
 
@@ -113,10 +113,10 @@ def _body(call: bytes, function: _Function) -> list[bytes]:
     def rename(name: str) -> str:
         return names.get(name, f"{outputs[0]}/{name}" if name else "")
 
-    return [_renamed_node(node, rename, attributes) for node in function.nodes]
+    return [_rename_node(node, rename, attributes) for node in function.nodes]
 
 
-def _renamed_node(
+def _rename_node(
     content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]
 ) -> bytes:
     kept: list[_Field] = []
@@ -138,19 +138,19 @@ def _attribute(content: bytes, rename: Callable[[str], str], attributes: dict[st
     kept: list[_Field] = []
     for number, kind, value in _fields(content):
         if number == 6:
-            value = _renamed_graph(value, rename, attributes)
+            value = _rename_graph(value, rename, attributes)
         kept.append((number, kind, value))
     return message(kept)
 
 
-def _renamed_graph(
+def _rename_graph(
     content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]
 ) -> bytes:
     named = {5: 8, 11: 1, 12: 1, 13: 1}
     kept: list[_Field] = []
     for number, kind, value in _fields(content):
         if number == 1:
-            value = _renamed_node(value, rename, attributes)
+            value = _rename_node(value, rename, attributes)
         elif number in named:
             value = message(
                 [

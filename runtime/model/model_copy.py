@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from .external_data import FIELDS, external_files
-from .onnx_header import BYTES, fields, message, message_strings, opened_model, varint
+from .onnx_header import BYTES, fields, message, message_strings, open_model, varint
 
 COPY = "model.onnx"
 """Name of the copied model file."""
@@ -75,8 +75,8 @@ class ModelCopy:
         return target
 
     def _write_renamed(self, target: Path) -> None:
-        with opened_model(self.path) as data, target.open("wb") as stream:
-            parts = self._renamed(data, "model", (0, len(data)))
+        with open_model(self.path) as data, target.open("wb") as stream:
+            parts = self._rename(data, "model", (0, len(data)))
             if parts is None:
                 raise NystraError(f"{self.path} was changed while it was copied: try again")
             for part in parts:
@@ -86,7 +86,7 @@ class ModelCopy:
                 for start in range(*part, _CHUNK):
                     stream.write(data[start : min(start + _CHUNK, part[1])])
 
-    def _renamed(self, data: mmap.mmap, kind: str, span: tuple[int, int]) -> list[_Part] | None:
+    def _rename(self, data: mmap.mmap, kind: str, span: tuple[int, int]) -> list[_Part] | None:
         """Return the parts of a message with the new locations; None: it has no location."""
         if kind == _ENTRY:
             entry = message_strings(data, span)
@@ -98,7 +98,7 @@ class ModelCopy:
         copied = before = span[0]
         for number, wire_type, begin, end in fields(data, *span):
             inner = _INNER[kind].get(number) if wire_type == BYTES else None
-            made = None if inner is None else self._renamed(data, inner, (begin, end))
+            made = None if inner is None else self._rename(data, inner, (begin, end))
             if made is not None:
                 size = sum(len(p) if isinstance(p, bytes) else p[1] - p[0] for p in made)
                 parts += [(copied, before), varint(number << 3 | BYTES) + varint(size), *made]

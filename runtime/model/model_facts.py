@@ -105,7 +105,7 @@ def _port(
     rank = len(tensor.shape)
     port = listed.get(tensor.name)
     if port is None:
-        port = Port(tensor.name, UNKNOWN, _guessed_axes(tensor.shape, like), range=None)
+        port = Port(tensor.name, UNKNOWN, _guess_axes(tensor.shape, like), range=None)
     if len(port.axes) != rank:
         raise NystraError(
             f"the metadata entry {key_of('io')} gives {tensor.name!r} the layout {port.layout}, "
@@ -119,7 +119,7 @@ def _port(
     return replace(port, lengths=lengths, dtype=tensor.dtype)
 
 
-def _guessed_axes(
+def _guess_axes(
     shape: tuple[int | str | None, ...], like: tuple[str, ...] = IMAGE_AXES
 ) -> tuple[str, ...]:
     """Return the axes of an unknown tensor: batch first, those of an image last.
@@ -244,7 +244,7 @@ def parse_facts(
     stated = ModelMetadata.read(metadata)
     listed = {port.name: port for port in stated.io}
     of_input, of_output = ranges or (None, None)
-    taken = [_completed(stated, port, of_input) for port in input_ports(inputs, listed)]
+    taken = [_complete(stated, port, of_input) for port in input_ports(inputs, listed)]
     image = next((port for port in taken if port.role == "image"), None)
     given = output_ports(outputs, listed, image)
     return ModelFacts(
@@ -252,7 +252,7 @@ def parse_facts(
         task=stated.task,
         scale=stated.scale,
         inputs=tuple(taken),
-        outputs=tuple(_completed(stated, port, of_output) for port in given),
+        outputs=tuple(_complete(stated, port, of_output) for port in given),
         size_minimum=stated.size_minimum,
         tiling=stated.tiling,
         tile_psnr=stated.tile_psnr,
@@ -265,7 +265,7 @@ def parse_facts(
     )
 
 
-def _completed(stated: ModelMetadata, port: Port, given: Range | None) -> Port:
+def _complete(stated: ModelMetadata, port: Port, given: Range | None) -> Port:
     """Add the entries on input and output image, which must agree with their ports.
 
     A given range precedes that of the file. The range of an image in another program's file that

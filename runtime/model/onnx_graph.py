@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from .external_data import messages
 from .model_facts import ModelFacts, TensorInfo, parse_facts
-from .onnx_header import message_fields, message_strings, opened_model, read_onnx_header
+from .onnx_header import message_fields, message_strings, open_model, read_onnx_header
 
 _GRAPH, _NODE = 7, 1
 _NAME, _OP_TYPE, _DOMAIN = 3, 4, 7
@@ -30,7 +30,7 @@ def count_nodes(path: str | os.PathLike[str]) -> int:
     Raises:
         NystraError: The file is missing, not ONNX or cut short.
     """
-    with opened_model(path) as data:
+    with open_model(path) as data:
         return sum(1 for _ in graph_spans(data, _NODE))
 
 
@@ -41,7 +41,7 @@ def domain_nodes(path: str | os.PathLike[str], domain: str) -> list[tuple[str, s
         NystraError: The file is missing, not ONNX or cut short.
     """
     wanted = (_NAME, _OP_TYPE, _DOMAIN)
-    with opened_model(path) as data:
+    with open_model(path) as data:
         nodes = [message_strings(data, span, wanted) for span in graph_spans(data, _NODE)]
     return [
         (node.get(_NAME, ""), node.get(_OP_TYPE, ""))
@@ -56,7 +56,7 @@ def has_node(path: str | os.PathLike[str], operator: str, *, nested: bool = Fals
     Raises:
         NystraError: The file is missing, not ONNX or cut short.
     """
-    with opened_model(path) as data:
+    with open_model(path) as data:
         spans = messages(data, "node") if nested else graph_spans(data, _NODE)
         nodes = (message_strings(data, span, (_OP_TYPE,)) for span in spans)
         return any(node.get(_OP_TYPE) == operator for node in nodes)
@@ -66,7 +66,7 @@ def graph_spans(data: mmap.mmap, kind: int) -> Iterator[tuple[int, int]]:
     """Yield where the messages of one field of the main graph are.
 
     Args:
-        data: The result of `opened_model`.
+        data: The result of `open_model`.
         kind: Number of the field of ``GraphProto``.
     """
     for number, graph in message_fields(data, 0, len(data)):
@@ -108,7 +108,7 @@ def read_inputs(path: str | os.PathLike[str]) -> list[TensorInfo]:
     Raises:
         NystraError: The file is missing, not ONNX or cut short.
     """
-    with opened_model(path) as data:
+    with open_model(path) as data:
         spans = graph_spans(data, _INITIALIZER)
         initial = {message_strings(data, span, (8,)).get(8) for span in spans}
         tensors = [_tensor(data, span) for span in graph_spans(data, _INPUT)]
@@ -121,7 +121,7 @@ def read_outputs(path: str | os.PathLike[str]) -> list[TensorInfo]:
     Raises:
         NystraError: The file is missing, not ONNX or cut short.
     """
-    with opened_model(path) as data:
+    with open_model(path) as data:
         return [_tensor(data, span) for span in graph_spans(data, _OUTPUT)]
 
 

@@ -189,12 +189,12 @@ def read_onnx_header(path: str | os.PathLike[str]) -> OnnxHeader:
     Raises:
         NystraError: The file is missing, empty, not ONNX or cut short.
     """
-    with opened_model(path) as data:
+    with open_model(path) as data:
         return _parse(data)
 
 
 @contextmanager
-def opened_model(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
+def open_model(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
     """Yield the bytes of a model file; errors in the block become `NystraError`.
 
     Raises:
@@ -266,7 +266,7 @@ def copy_without_functions(
     Raises:
         NystraError: The file is missing, empty, not ONNX or cut short.
     """
-    with opened_model(path) as data, target.open("wb") as file:
+    with open_model(path) as data, target.open("wb") as file:
         start = 0
         for number, kind, begin, end in fields(data):
             named = message_strings(data, (begin, end), (1, 10)) if number == 25 else {}

@@ -35,7 +35,7 @@ _NOT_INSTALLED = 3
 
 
 @contextmanager
-def connected(options: ClusterOptions) -> Iterator[Any]:
+def connect(options: ClusterOptions) -> Iterator[Any]:
     """Yield the module ``ray``, connected; the connection ends with the block.
 
     Raises:
@@ -62,7 +62,7 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
             f"Add it to the cluster: ray start --address={options.address}; see docs/serving.md"
         )
     try:
-        with isolated_workers() as runtime_env:
+        with isolate_workers() as runtime_env:
             where |= {"runtime_env": runtime_env, "configure_logging": True}
             ray.init(**where, logging_level="ERROR", log_to_driver=False)
     except Exception as error:  # RuntimeError, ConnectionError, ValueError and more of Ray's own
@@ -75,7 +75,7 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
 
 
 @contextmanager
-def isolated_workers() -> Iterator[dict[str, Any]]:
+def isolate_workers() -> Iterator[dict[str, Any]]:
     """Yield the ``runtime_env`` of workers that import nothing from the current folder.
 
     Ray puts the current folder of the program that connects first on the path of all its workers,
@@ -231,7 +231,7 @@ class Cluster:
                 self._submit(worker, call)
             if drained and not again and not any(worker.calls for worker in self._workers):
                 return
-            held |= {result.place: result for result in self._completed(again)}
+            held |= {result.place: result for result in self._wait_for_replies(again)}
             while held and (not ordered or yielded in held):
                 yield held.pop(yielded if ordered else min(held))
                 yielded += 1
@@ -257,7 +257,7 @@ class Cluster:
         call.tries += 1
         worker.calls[getattr(worker.actor, method).remote(*arguments)] = call
 
-    def _completed(self, again: deque[_PendingCall]) -> Iterator[CallResult]:
+    def _wait_for_replies(self, again: deque[_PendingCall]) -> Iterator[CallResult]:
         """Wait for a worker to reply or to die; yield what is done."""
         awaited: dict[Any, _StartedWorker] = {}
         for worker in self._workers:

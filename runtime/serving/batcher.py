@@ -126,7 +126,7 @@ class Batcher:
         except BaseException as error:  # noqa: BLE001 - even SystemExit: others wait for this thread
             for order in orders:
                 if not order.result.done():
-                    order.result.set_exception(_failed(error))
+                    order.result.set_exception(_describe_failure(error))
 
     def _drop_cancelled(self) -> None:
         for order in [order for order in self._orders if order.work.cancelled or self._closed]:
@@ -171,7 +171,7 @@ class Batcher:
                 for order in orders:
                     self._run([order])
             else:
-                orders[0].result.set_exception(_failed(error))
+                orders[0].result.set_exception(_describe_failure(error))
             return
         seconds = time.perf_counter() - begin
         first = 0
@@ -187,7 +187,7 @@ class Batcher:
             traceback.print_exc()
 
 
-def _failed(error: BaseException) -> ModelFailedError:
+def _describe_failure(error: BaseException) -> ModelFailedError:
     if isinstance(error, MemoryError):
         return ModelFailedError(
             "not enough memory to run the model: start the service with a smaller `tile`"

@@ -53,7 +53,7 @@ class ServedModel:
         """
         self.name, self.session = name, session
         self._max_pixels = limits.max_pixels
-        self.handler = handler.open(session, name).limited(limits.tile)
+        self.handler = handler.open(session, name).limit(limits.tile)
         self._images = images_per_run(session, limits.batch)
         if self._images > 1 and not _is_batched(session, self.handler):
             self._images = 1  # requests must not change each other's answers

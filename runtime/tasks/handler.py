@@ -133,7 +133,7 @@ class Handler(ABC):
             NystraError: The request is wrong in another way, or the model fails.
         """
 
-    def limited(self, tile: int) -> Handler:
+    def limit(self, tile: int) -> Handler:
         """Return it for a service, where several requests are handled at the same time.
 
         Args:

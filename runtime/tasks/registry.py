@@ -168,8 +168,8 @@ def find_task(session: Session) -> Task:
         also = f" (and {' or '.join(task.optional_inputs)})" if task.optional_inputs else ""
         raise NystraError(
             f"{session.path} does not take one {wanted}{also} and return one {task.output}, as a "
-            f"file of the task {facts.task!r} does: it takes {_described(facts.inputs)} and "
-            f"returns {_described(facts.outputs)}{_newer(session)}. Run it from Python with "
+            f"file of the task {facts.task!r} does: it takes {_describe(facts.inputs)} and "
+            f"returns {_describe(facts.outputs)}{_newer(session)}. Run it from Python with "
             "nystra.runtime.Session"
         )
     return task
@@ -195,7 +195,7 @@ def _newer(session: Session) -> str:
     return newer_writer(ModelMetadata.read(session.metadata).version)
 
 
-def _described(ports: Sequence[Port]) -> str:
+def _describe(ports: Sequence[Port]) -> str:
     return ", ".join(
         f"{port.name} ({port.role}: {' x '.join(port.axes)}, {port.dtype})" for port in ports
     )

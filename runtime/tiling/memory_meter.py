@@ -163,10 +163,10 @@ class MemoryMeter:
             return self.law
         with self.quiet:
             if self.law is None:
-                self.law = self._measured(run, pixels, budget, multiple, minimum)
+                self.law = self._measure(run, pixels, budget, multiple, minimum)
             return self.law
 
-    def _measured(
+    def _measure(
         self,
         run: Callable[[int], object],
         pixels: int,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ...core.arrays import Array
 from ...core.errors import NystraError
-from .tile_plan import DEFAULT_OVERLAP, Stitcher, TilePlan, mirrored_part, plan_tiles
+from .tile_plan import DEFAULT_OVERLAP, Stitcher, TilePlan, mirror_part, plan_tiles
 
 ImageFunction = Callable[[Array], Array]
 Batches = Callable[[ImageFunction, Iterable[list[Array]]], Iterator[list[Array]]]
@@ -182,13 +182,13 @@ def fill_batch(function: Callable[..., Array], batch: int) -> Callable[..., Arra
         count = image.shape[0]
         if count > batch:
             raise NystraError(f"got {count} images, the model takes {batch} per run")
-        repeated = {name: _repeated(array, batch) for name, array in others.items()}
-        return function(_repeated(image, batch), **repeated)[:count]
+        repeated = {name: _repeat(array, batch) for name, array in others.items()}
+        return function(_repeat(image, batch), **repeated)[:count]
 
     return filled
 
 
-def _repeated(images: Array, batch: int) -> Array:
+def _repeat(images: Array, batch: int) -> Array:
     full: Array = np.take(images, np.minimum(np.arange(batch), images.shape[0] - 1), axis=0)
     return full
 
@@ -254,4 +254,4 @@ class _Window:
             self._first = begin
         self._rows = rows
         place = (top - self._first, bottom - self._first)
-        return np.ascontiguousarray(mirrored_part(rows, place, columns))
+        return np.ascontiguousarray(mirror_part(rows, place, columns))

@@ -70,7 +70,7 @@ class TilePlan:
         """
         if image.ndim != 4 or image.shape[0] != 1 or image.shape[2:] != self.size:
             raise NystraError(f"got an image of shape {image.shape}, expected (1, C, *{self.size})")
-        return np.ascontiguousarray(mirrored_part(image, *self.place(index)))
+        return np.ascontiguousarray(mirror_part(image, *self.place(index)))
 
 
 def plan_tiles(
@@ -180,10 +180,10 @@ def tile_positions(size: int, tile: int, overlap: int, multiple: int = 1) -> lis
 
 def mirror_to(image: Array, height: int, width: int) -> Array:
     """Mirror a (B, C, H, W) image at the bottom and right up to a size, as often as needed."""
-    return mirrored_part(image, (0, max(height, image.shape[2])), (0, max(width, image.shape[3])))
+    return mirror_part(image, (0, max(height, image.shape[2])), (0, max(width, image.shape[3])))
 
 
-def mirrored_part(image: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+def mirror_part(image: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
     """Return rows and columns of an image that continues mirrored at the bottom and right.
 
     Args:

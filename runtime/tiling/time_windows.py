@@ -52,7 +52,7 @@ def plan_windows(count: int, length: int, overlap: int | None = None) -> list[Wi
             f"{length} per run: expected at most {length - 1}"
         )
     if count <= length:
-        return [Window(0, tuple(_mirrored(count, length)), np.ones(length, np.float32))]
+        return [Window(0, tuple(_mirror(count, length)), np.ones(length, np.float32))]
     spans = tile_positions(count, length, overlap)
     return [
         Window(start, tuple(range(start, end)), weights)
@@ -60,7 +60,7 @@ def plan_windows(count: int, length: int, overlap: int | None = None) -> list[Wi
     ]
 
 
-def _mirrored(count: int, length: int) -> list[int]:
+def _mirror(count: int, length: int) -> list[int]:
     period = max(2 * count - 2, 1)
     return [min(index % period, period - index % period) for index in range(length)]
 

@@ -156,7 +156,7 @@ class _Contender:
             self.row.fail(str(error), error.exit_code)
             return None
 
-    def unfinished(self, seconds: float, runs: int) -> bool:
+    def needs_more_runs(self, seconds: float, runs: int) -> bool:
         times = self.row.times
         if self.row.reason is not None:
             return False
@@ -180,7 +180,7 @@ def _one_size(
             contenders.append(contender)
             _warm_up(contender, configuration, seconds)
         progress(f"measure {size_text(size)}")
-        for contender in turns(lambda: [c for c in contenders if c.unfinished(seconds, runs)]):
+        for contender in turns(lambda: [c for c in contenders if c.needs_more_runs(seconds, runs)]):
             answer = contender.ask("run")
             if answer is not None:
                 contender.row.times.append(answer["seconds"])

@@ -201,7 +201,7 @@ def describe_machine(threads: int | None = None) -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "nystra": __version__,
-        "onnxruntime": installed_version("onnxruntime", "onnxruntime-gpu"),
+        "onnxruntime": find_version("onnxruntime", "onnxruntime-gpu"),
         "numpy": np.__version__,
     }
 
@@ -216,7 +216,7 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def installed_version(*names: str) -> str | None:
+def find_version(*names: str) -> str | None:
     """Return the version of the first of some packages that is installed, or None."""
     for name in names:
         try:

@@ -30,7 +30,7 @@ def turns(active: Callable[[], Sequence[Member]]) -> Iterator[Member]:
         yield from reversed(members) if number % 2 else members
 
 
-def timed_in_turns(
+def time_in_turns(
     functions: Mapping[str, Callable[[], object]],
     active: Callable[[Mapping[str, Sequence[float]]], Sequence[str]],
     clock: Callable[[], float] = time.perf_counter,
@@ -56,7 +56,7 @@ def median_ratio(first: Iterable[float], second: Iterable[float]) -> float:
     return statistics.median(one / max(other, 1e-12) for one, other in pairs)
 
 
-def interleaved(
+def time_interleaved(
     functions: Mapping[str, Callable[[], object]],
     seconds: float = 10.0,
     *,
@@ -90,7 +90,7 @@ def interleaved(
         late = rounds > 0 and spent >= (seconds if rounds >= minimum else 3.0 * seconds)
         return order if rounds < maximum and not late else []
 
-    return timed_in_turns(functions, active)
+    return time_in_turns(functions, active)
 
 
 def least_seconds(
@@ -128,5 +128,5 @@ def least_seconds(
             return running
         return [name for name in running if min(times[name]) <= drop * min(times[running[0]])]
 
-    times = timed_in_turns(functions, active, clock)
+    times = time_in_turns(functions, active, clock)
     return {name: min(own, default=math.inf) for name, own in times.items()}

@@ -16,7 +16,7 @@ from nystra.core.errors import NystraError
 from nystra.export.attention.site import find_sites
 from nystra.export.differences import relative_difference
 from nystra.export.load.images import validation_sizes
-from nystra.export.load.module_sites import found_graph
+from nystra.export.load.module_sites import find_sited_graph
 from nystra.export.rewrite.attention_search import SearchResult
 from nystra.export.rewrite.graph_network import GraphNetwork
 from nystra.export.tracing.trace_fault import trace_fault
@@ -86,13 +86,13 @@ def _searched(loaded: LoadedModel) -> tuple[tuple[GraphNetwork, SearchResult], F
     """Return what is found, for any size where that can be; else for one, and why."""
     facts = loaded.facts
     if facts.sides is not None:
-        return found_graph(loaded, facts), facts, ""
+        return find_sited_graph(loaded, facts), facts, ""
     try:
-        return found_graph(loaded, facts), facts, ""
+        return find_sited_graph(loaded, facts), facts, ""
     except Exception as error:  # whatever a tracer raises
         side = 2 * facts.cell
         fixed = facts.fixed((1, facts.input_channels, side, side))
-        return found_graph(loaded, fixed), fixed, trace_fault(error)
+        return find_sited_graph(loaded, fixed), fixed, trace_fault(error)
 
 
 def _differences(network: nn.Module, sited: GraphNetwork, facts: Facts) -> dict[str, float]:

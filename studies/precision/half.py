@@ -36,12 +36,12 @@ from nystra.export.graph.policies import find_precision_policy
 from nystra.export.graph.precision.lowering import Lowered, lower_model
 from nystra.export.graph.precision.ranges import measure_largest
 from nystra.export.graph.precision.types import find_float_tensors
-from nystra.export.load.fixed import fixed_facts
+from nystra.export.load.fixed import fix_facts
 from nystra.export.load.images import validation_feeds
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.export.tracing.bodies import attach_bodies
 from nystra.export.tracing.site_graph import trace_network
-from nystra.export.validate.fake_quantized import rounded_network
+from nystra.export.validate.fake_quantized import round_network
 from nystra.models import load, pretrained_path
 from nystra.runtime import Session
 from studies.precision.small import PATCH_NETWORKS, save_patch_network, save_rvrt
@@ -134,7 +134,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
     loaded = load(path)
     facts = loaded.facts
     if facts.task == "video":  # a clip of free sides takes minutes to trace
-        facts = fixed_facts(load(path, frames=CLIP[1]).facts, CLIP)
+        facts = fix_facts(load(path, frames=CLIP[1]).facts, CLIP)
     resolved = resolve(Plan(planned(mechanism)), loaded.network)
     plain = swap(loaded.network, resolved)
     feeds: list[Any] = validation_feeds(facts)
@@ -159,7 +159,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
         except NystraError as error:
             print(f"| {label} | {mechanism} | {name} | refused: {error} |", flush=True)
             continue
-        reference = NetworkSession(rounded_network(plain, name, policy))
+        reference = NetworkSession(round_network(plain, name, policy))
         errors = [
             reference(*feed.values()) - output for feed, output in zip(feeds, exact, strict=True)
         ]

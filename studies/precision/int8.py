@@ -32,7 +32,7 @@ from nystra.models import load, pretrained_path
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime import Session
 from nystra.runtime.images.images import read_image
-from nystra.runtime.metrics.measures import MEASURES, clipped_psnr
+from nystra.runtime.metrics.measures import MEASURES, clip_and_measure_psnr
 
 Array = npt.NDArray[Any]
 NETWORKS = ("swinir_x2_w16", "swinir_x2_w32_nobias")
@@ -64,7 +64,7 @@ def outputs(
 def against(got: list[Array], wanted: list[Array], border: int) -> list[float]:
     """Return the PSNR of each image without a border."""
     inside = (..., slice(border, -border), slice(border, -border))
-    return [clipped_psnr(a[inside], b[inside]) for a, b in zip(got, wanted, strict=True)]
+    return [clip_and_measure_psnr(a[inside], b[inside]) for a, b in zip(got, wanted, strict=True)]
 
 
 def figures(got: list[Array], exact: list[Array], high: list[Array], border: int) -> list[str]:

@@ -28,7 +28,7 @@ from nystra.export.attention.site import find_sites, resolve, swap
 from nystra.models import load
 from nystra.models.sites import PatchSite
 from nystra.runtime.images.images import read_image
-from nystra.runtime.images.pairs import paired_images
+from nystra.runtime.images.pairs import pair_images
 from nystra.runtime.metrics.image_quality import psnr, ssim
 
 PLANS: Mapping[str, tuple[Mechanism, bool]] = {
@@ -54,7 +54,7 @@ def planned(network: nn.Module, name: str) -> nn.Module:
 def pairs(inputs: Path, truths: Path, side: int, scale: int) -> list[tuple[Array, Array]]:
     """Return the middles of images (H, W, 3), 0..1, small and large; without the gray ones."""
     found = []
-    for low, high in paired_images(inputs, truths):
+    for low, high in pair_images(inputs, truths):
         small, large = read_image(low).pixels, read_image(high).pixels
         if small.shape[2] == 1:
             continue

@@ -22,7 +22,7 @@ from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel
 from nystra.models.geometry import WindowGeometry
 from nystra.plugins.operators.windows_torch import partition
-from nystra.runtime.metrics.measures import clipped_psnr
+from nystra.runtime.metrics.measures import clip_and_measure_psnr
 from nystra.runtime.tasks.restoration.quality import QualityReport, validate_quality
 from nystra.runtime.tasks.restoration.restorer import Restorer
 
@@ -66,7 +66,7 @@ class Result:
     def against(self, full: Result) -> list[float]:
         """Return the PSNR of each image against full attention: RGB, clipped, not rounded, dB."""
         pairs = zip(self.outputs, full.outputs, strict=True)
-        return [clipped_psnr(got, expected) for got, expected in pairs]
+        return [clip_and_measure_psnr(got, expected) for got, expected in pairs]
 
 
 def with_kernels(

@@ -26,8 +26,8 @@ from nystra.export.attention.registry import mechanism
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel, load
 from nystra.runtime.images.images import read_image
-from nystra.runtime.images.sheet import comparison_sheet, magnified_difference
-from nystra.runtime.metrics.measures import clipped_psnr
+from nystra.runtime.images.sheet import comparison_sheet, magnify_difference
+from nystra.runtime.metrics.measures import clip_and_measure_psnr
 from studies.quality.measure import WHOLE, planned, restorer
 from studies.quality.tables import (
     ITERATIONS,
@@ -83,14 +83,14 @@ def row(checkpoint: str, small: Path, large: Path, names: Sequence[str]) -> dict
     }
     for name in names:
         made = (restored(model, plan, pixels) for plan in PLANS[name])
-        columns[name] = min(made, key=lambda image: clipped_psnr(image, full))
-    worst = min(names, key=lambda name: clipped_psnr(columns[name], full))
+        columns[name] = min(made, key=lambda image: clip_and_measure_psnr(image, full))
+    worst = min(names, key=lambda name: clip_and_measure_psnr(columns[name], full))
     top, left = worst_place(columns[worst], full)
     print(f"{checkpoint} {small.name}: crop at {top},{left}; dB against full:")
     tiles = {}
     for name, image in columns.items():
-        print(f"  {name}: {clipped_psnr(image, full):.1f}")
-        difference = magnified_difference(image, full, FACTOR)
+        print(f"  {name}: {clip_and_measure_psnr(image, full):.1f}")
+        difference = magnify_difference(image, full, FACTOR)
         gray = difference.mean(2, keepdims=True).repeat(3, 2)
         both = [array[top : top + SIDE, left : left + SIDE] for array in (image, gray)]
         tiles[name] = np.concatenate(both).repeat(ZOOM, 0).repeat(ZOOM, 1)

@@ -18,7 +18,7 @@ from nystra.export.attention.nystra.parameters import Nystra, NystraPublished
 from nystra.export.attention.nystromformer.parameters import Nystromformer
 from nystra.models import LoadedModel
 from nystra.runtime.images.images import read_image
-from nystra.runtime.images.pairs import paired_images
+from nystra.runtime.images.pairs import pair_images
 from studies.quality.measure import (
     Change,
     ImageSet,
@@ -166,7 +166,7 @@ def sharp_table(study: Study) -> list[Row]:
     rows = []
     for name, model in study.models.items():
         first = study.sets[0]
-        (here, _), *_ = paired_images(first.inputs, first.truths)
+        (here, _), *_ = pair_images(first.inputs, first.truths)
         image = np.moveaxis(read_image(here).pixels, 2, 0)[None].astype(np.float32)
         for factor in SHARPNESS:
             change = sharpen(factor)

@@ -23,7 +23,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from nystra.export import ExportOptions, Plan, export_model, mechanism
-from nystra.runtime.timing.turns import timed_in_turns
+from nystra.runtime.timing.turns import time_in_turns
 from studies.performance.onnx_files import session_of
 
 WIDTH, HEADS = 64, 2
@@ -114,7 +114,7 @@ def main() -> None:
                     sessions[name] = session_of(made.model, library=True)
                 image = np.random.default_rng(1).random((1, WIDTH, side, side), np.float32)
                 runs = {n: partial(one.run, None, {"input": image}) for n, one in sessions.items()}
-                times = timed_in_turns(runs, _next_round, time.process_time)
+                times = time_in_turns(runs, _next_round, time.process_time)
             cells = " | ".join(f"{1e3 * statistics.median(own):.1f} ms" for own in times.values())
             print(f"| {operator} | {side * side:,} | {cells} |", flush=True)
 

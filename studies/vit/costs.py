@@ -25,7 +25,7 @@ from typing import Any
 from nystra.models.vit.network import ViT
 from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.timing.bench import WORKER
-from nystra.runtime.timing.turns import interleaved, median_ratio
+from nystra.runtime.timing.turns import median_ratio, time_interleaved
 from nystra.runtime.workers.child import Child
 from studies.performance.peak import peak_above
 from studies.vit.networks import (
@@ -63,7 +63,7 @@ def count() -> None:
 def time(engine: str, shape: str, seconds: float, folder: Path) -> dict[str, float]:
     """Return the milliseconds of an image with each attention."""
     calls = {name: call(engine, name, shape, folder) for name in names()}
-    times = interleaved(calls, seconds, maximum=1000)
+    times = time_interleaved(calls, seconds, maximum=1000)
     print(f"{engine}, {shape} pixels: {len(times['full'])} rounds", file=sys.stderr, flush=True)
     exact = statistics.median(times["full"])
     return {

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nystra.models.vit.network import ViT
-from nystra.runtime.timing.turns import timed_in_turns
+from nystra.runtime.timing.turns import time_in_turns
 from studies.vit.networks import LARGE, in_torch, operations
 
 BATCH = 64
@@ -134,7 +134,7 @@ def latencies(patch: int, rounds: int) -> dict[str, float]:
     def active(times: Mapping[str, Sequence[float]]) -> list[str]:
         return [name for name in calls if len(times[name]) <= rounds]
 
-    times = timed_in_turns(calls, active, time.process_time)
+    times = time_in_turns(calls, active, time.process_time)
     return {name: statistics.median(each[1:]) for name, each in times.items()}  # the first warms up
 
 

@@ -35,7 +35,7 @@ from nystra.models import load
 from nystra.models.vit.network import ViT
 from nystra.runtime import Session
 from nystra.runtime.tasks.classification.classifier import prepare
-from nystra.runtime.timing.turns import interleaved
+from nystra.runtime.timing.turns import time_interleaved
 from studies.training.labeled import read_labeled
 from studies.vit.accuracy import model_file
 from studies.vit.networks import ENGINES, in_torch, operations, session_call
@@ -144,7 +144,7 @@ def measure(checkpoints: Sequence[Path], images: Path, seconds: float) -> list[R
                     feeds = {"input": image.numpy()}
                     calls[engine][name] = session_call(engine, file, feeds)
         for engine, each in calls.items():
-            times = interleaved(each, seconds, maximum=3000)
+            times = time_interleaved(each, seconds, maximum=3000)
             for row in rows:
                 row[engine] = 1e3 * statistics.median(times[f"{row['trained']}/{row['runs']}"])
     return rows

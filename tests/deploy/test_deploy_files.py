@@ -147,8 +147,8 @@ def test_the_action(tmp_path: Path) -> None:
 def test_the_dashboard_shows_what_the_service_tells() -> None:
     metrics = pytest.importorskip("nystra.runtime.serving.http.metrics", exc_type=ImportError)
     told = metrics.Metrics(["model"])
-    told.counted("restore", "model", 200)
-    told.answered("restore", "model", 1.0, 0.0, 1)
+    told.count_request("restore", "model", 200)
+    told.record_answer("restore", "model", 1.0, 0.0, 1)
     told.ran["model"](1, 1.0)
     text = told.text().decode() + "".join(
         f"nystra_{name} " for name in ("queue_waiting", "requests_under_way")

@@ -319,7 +319,7 @@ def test_auto_takes_the_fastest_and_remembers_it(monkeypatch: pytest.MonkeyPatch
     from nystra.export.accelerated import choosing
 
     seconds = {"ort-cpu": 2.0, "module": 3.0}
-    monkeypatch.setattr(choosing, "timed_backends", lambda: ("ort-cpu",))
+    monkeypatch.setattr(choosing, "list_timed_backends", lambda: ("ort-cpu",))
     monkeypatch.setattr(choosing, "least_seconds", lambda functions, **_: dict(seconds))
     fast = accelerate(network(), example=image())
     assert fast.report is not None

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nystra.export.execute.parts import find_reads, is_stored
 from nystra.export.tracing.alike import Observed, is_equal, observe
-from nystra.export.tracing.programs import exported
+from nystra.export.tracing.programs import export_program
 from searched_graphs import graph_of, searched
 
 
@@ -89,7 +89,7 @@ def test_a_graph_is_the_same_whether_modules_are_traced_once_or_each() -> None:
     network, image = Network().eval(), torch.rand(1, 3, 8, 12)
     models = []
     for observed in (observe(network, (image,)), None):
-        program, copied = exported(network, (image,), None, observed)
+        program, copied = export_program(network, (image,), None, observed)
         assert (len(copied) >= 3) == (observed is not None)  # a block twice, and a group
         models.append(graph_of(network, program, copied))
     once, each = models
@@ -134,6 +134,6 @@ def test_constants_in_the_code_of_repeated_modules_are_shared() -> None:
 
     network = nn.Sequential(Limited(), Limited()).eval()
     x = torch.rand(2, 3)
-    program, copied = exported(network, (x,), None, Observed())
+    program, copied = export_program(network, (x,), None, Observed())
     assert len(copied) == 1
     assert len(list(graph_of(network, program, copied).graph)) > 0

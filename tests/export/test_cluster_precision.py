@@ -17,7 +17,7 @@ from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import resolve, swap
 from nystra.export.load.source import Source
 from nystra.export.pytorch.network_session import NetworkSession
-from nystra.export.validate.fake_quantized import rounded_network
+from nystra.export.validate.fake_quantized import round_network
 from nystra.export.validate.references import record_references
 from nystra.models import load, pretrained_path
 from nystra.plugins.operators.window_cluster import torch_op
@@ -46,7 +46,7 @@ def test_a_wrong_kernel_is_farther_off_than_a_file_may_be(name: str) -> None:
         return float(np.abs(NetworkSession(network)(image) - exact).max())
 
     kinds = ("fp16", "bf16", "bf16-tensorrt")
-    rounded = {kind: off(rounded_network(plain, kind)) for kind in kinds}
+    rounded = {kind: off(round_network(plain, kind)) for kind in kinds}
     single, faults = off(plain), {}
     for wrong in FAULTS[name]:
         function, instead = WRONG[wrong]

@@ -60,7 +60,8 @@ def test_a_network_without_softmax_is_left_alone() -> None:
 
 def test_a_network_with_sites_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "nystra.export.load.module_sites.found_graph", lambda *_: pytest.fail("it was looked for")
+        "nystra.export.load.module_sites.find_sited_graph",
+        lambda *_: pytest.fail("it was looked for"),
     )
     loaded = loading.load("swinir_x2_w16")
     assert with_found_sites(loaded) is loaded
@@ -289,7 +290,7 @@ def test_a_network_without_found_sites_that_cannot_be_traced_is_refused(
     def refusing(*_: object, **__: object) -> onnx.ModelProto:
         raise TraceError("it is this one")
 
-    monkeypatch.setattr("nystra.export.graph.stage.trace", refusing)
+    monkeypatch.setattr("nystra.export.sited_graph.trace_network", refusing)
     with pytest.raises(TraceError, match=r"^it is this one$"):
         export_module(nn.Conv2d(3, 3, 3, padding=1), tmp_path / "m.onnx")
 

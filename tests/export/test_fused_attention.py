@@ -22,8 +22,8 @@ import found_toys as toys
 from conformance_models import session
 from nystra.export import ExportOptions, Plan, export_module, mechanism, replacement_timing
 from nystra.export.attention.full import sites
-from nystra.export.tracing.programs import exported
-from nystra.export.tracing.trace import converted, optimized, trace_piece
+from nystra.export.tracing.programs import export_program
+from nystra.export.tracing.trace import convert_program, optimize_graph, trace_piece
 from nystra.plugins.domain import DOMAIN
 from nystra.runtime import Session
 
@@ -61,7 +61,7 @@ KINDS = ("finite", "bool", "-inf")
 """Of masks: biases, and those that hide keys and whole rows of keys."""
 
 
-def mask_of(kind: str, biases: Tensor) -> Tensor:
+def masked(kind: str, biases: Tensor) -> Tensor:
     """Return a mask of a kind; those that hide keys hide all of some query."""
     visible = biases > -1.0
     visible[(0,) * (biases.dim() - 1)] = False
@@ -77,7 +77,7 @@ class Masked(nn.Module):
         super().__init__()
         random = torch.Generator().manual_seed(0)
         biases = [torch.randn(shape, generator=random) for shape in mask_shapes(axes)]
-        self.masks = [mask_of(kind, bias) for bias in biases]
+        self.masks = [masked(kind, bias) for bias in biases]
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.stack([F.scaled_dot_product_attention(q, k, v, mask) for mask in self.masks])
@@ -181,11 +181,11 @@ def test_one_operator_of_onnx(axes: int, kind: str) -> None:
     random = torch.Generator().manual_seed(1)
     tokens = [(QUERIES, CHANNELS), (KEYS, CHANNELS), (KEYS, VALUES)]
     given = [torch.randn(*LEADING[axes], *pair, generator=random) for pair in tokens]
-    program, _ = exported(network, tuple(given), None)
-    graph = converted(program, ["q", "k", "v"], ["y"], 23, {}, network, fused=True)
+    program, _ = export_program(network, tuple(given), None)
+    graph = convert_program(program, ["q", "k", "v"], ["y"], 23, {}, network, fused=True)
     assert [node for node in graph.graph if node.op_type == "Attention"]
     feeds = {name: tensor.numpy() for name, tensor in zip("qkv", given, strict=True)}
-    (output,) = session(optimized(graph)).run(None, feeds)
+    (output,) = session(optimize_graph(graph)).run(None, feeds)
     np.testing.assert_allclose(output, network(*given), rtol=0, atol=1e-5)
 
 

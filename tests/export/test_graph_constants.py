@@ -11,8 +11,8 @@ from nystra.export.execute.parts import PartRunner, cut_into_parts
 from nystra.export.load.module_graph import simplify
 from nystra.export.rewrite import constants
 from nystra.export.rewrite.constants import write_constant
-from nystra.export.tracing.programs import exported
-from nystra.export.tracing.trace import converted
+from nystra.export.tracing.programs import export_program
+from nystra.export.tracing.trace import convert_program
 from nystra.runtime.ort_values import copy_from_ort, copy_to_ort
 
 
@@ -72,8 +72,8 @@ def graph_of(numbers: nn.Module) -> tuple[nn.Module, ir.Model]:
     torch.manual_seed(0)
     network = Biased(numbers).eval()
     batch = 64 if isinstance(numbers, Repeated) else 4
-    program, copied = exported(network, (torch.rand(batch, 9, 4),), None)
-    model = converted(program, ["x"], ["y"], 20, copied, network)
+    program, copied = export_program(network, (torch.rand(batch, 9, 4),), None)
+    model = convert_program(program, ["x"], ["y"], 20, copied, network)
     simplify(model)
     return network, model
 

@@ -16,14 +16,14 @@ from onnx import TensorProto, numpy_helper
 from nystra.cli.main import main
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
 from nystra.export.load.images import photographs
-from nystra.export.validate.fake_quantized import quantized_network
+from nystra.export.validate.fake_quantized import quantize_network
 from nystra.models import load
 from nystra.models.architecture import PrecisionPolicy
 from nystra.plugins import native
 from nystra.plugins.library import library_path
 from nystra.runtime import Session, write_image
 from nystra.runtime.images.image_data import ImageData
-from nystra.runtime.metrics.measures import clipped_psnr
+from nystra.runtime.metrics.measures import clip_and_measure_psnr
 from nystra.runtime.model.references import read_references
 from processor import require_exact_int8
 from scaled_swinir import checkpoint
@@ -85,9 +85,7 @@ def test_the_fake_quantized_network_spares_layers_that_went_back(
     with torch.no_grad():
         exact = network(image)
         errors = [
-            float(
-                (quantized_network(network, PrecisionPolicy(), spared)(image) - exact).abs().max()
-            )
+            float((quantize_network(network, PrecisionPolicy(), spared)(image) - exact).abs().max())
             for spared in ((), paths[:1], paths)
         ]
     assert errors[0] > 1e-4
@@ -219,7 +217,7 @@ def test_five_photographs_calibrate_for_text_too(tmp_path: Path) -> None:
     exact = load("swinir_x2_w32_nobias").network
     with torch.inference_mode():
         want = exact(torch.from_numpy(cover)).numpy()
-    assert clipped_psnr(Session(result.model)(cover), want) >= 50.0
+    assert clip_and_measure_psnr(Session(result.model)(cover), want) >= 50.0
 
 
 @pytest.mark.full

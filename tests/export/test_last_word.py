@@ -258,8 +258,8 @@ def test_padding_that_was_moved_wrongly_fails_the_last_comparison(
 def test_a_network_that_is_compared_with_nothing_is_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(last_word, "given_outputs", lambda *_: None)
-    monkeypatch.setattr(last_word, "_padded", lambda *_: None)
+    monkeypatch.setattr(last_word, "run_as_given", lambda *_: None)
+    monkeypatch.setattr(last_word, "_run_padded", lambda *_: None)
     with pytest.raises(ValidationError, match="returns numbers for no image"):
         exported(Enlarged(), tmp_path)
 

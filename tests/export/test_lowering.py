@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from nystra.export.tracing.lowering import lowered
+from nystra.export.tracing.lowering import lower_graph
 
 
 class Module(nn.Module):
@@ -81,7 +81,7 @@ def scaled_coordinates(x: Tensor) -> Tensor:
 )
 def test_a_lowered_graph_computes_the_same(function: Callable[[Tensor], Tensor]) -> None:
     program = program_of(function)
-    assert lowered(program.graph)
+    assert lower_graph(program.graph)
     program.graph_module.recompile()
     targets = [node.target for node in program.graph.nodes]
     assert not any(getattr(t, "_schema", None) and t._schema.is_mutable for t in targets)
@@ -106,4 +106,4 @@ def written_through_a_view(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("function", [read_by_an_older_view, written_through_a_view])
 def test_what_cannot_be_told_to_be_the_same_is_left(function: Callable[[Tensor], Tensor]) -> None:
-    assert not lowered(program_of(function).graph)
+    assert not lower_graph(program_of(function).graph)

@@ -20,7 +20,7 @@ from nystra.export.graph.precision import lowering
 from nystra.export.load.images import validation_feeds
 from nystra.export.load.source import Source
 from nystra.export.transforms import TRANSFORMS
-from nystra.export.validate.fake_quantized import round_digits, rounded_network
+from nystra.export.validate.fake_quantized import round_digits, round_network
 from nystra.export.validate.references import record_references
 from nystra.models import load
 from nystra.plugins.library import library_path
@@ -242,13 +242,12 @@ def test_the_fake_quantized_network_rounds_and_nothing_else(tmp_path: Path) -> N
         np.testing.assert_allclose(got[4:], values[4:], rtol=2.0**-digits)
     network = load(checkpoint(tmp_path)).network
     before = {key: value.clone() for key, value in network.state_dict().items()}
-    rounded = rounded_network(network, "fp16")
+    rounded = round_network(network, "fp16")
     for key, value in network.state_dict().items():
         assert torch.equal(value, before[key]), "the network itself is rounded"
     image = torch.rand(1, 3, 16, 16)
     error = float((rounded(image) - network(image)).abs().max())
     assert 1e-6 < error < 1e-2
     assert (
-        float((rounded_network(network, "bf16-tensorrt")(image) - network(image)).abs().max())
-        > error
+        float((round_network(network, "bf16-tensorrt")(image) - network(image)).abs().max()) > error
     )

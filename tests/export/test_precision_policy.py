@@ -13,7 +13,7 @@ from nystra.core.errors import UnsupportedModelError
 from nystra.export.graph.policies import find_precision_policy
 from nystra.export.graph.precision.choice import choose_nodes
 from nystra.export.graph.precision.lowering import lower_model
-from nystra.export.validate.fake_quantized import rounded_network
+from nystra.export.validate.fake_quantized import round_network
 from nystra.models.architecture import Architecture, PrecisionPolicy
 from nystra.models.registry import ARCHITECTURES
 from nystra.models.rvrt.network import RVRT
@@ -65,7 +65,7 @@ def test_the_layers_of_a_module_stay_exact_in_the_graph(known_by: str) -> None:
 
 def test_the_layers_of_a_module_stay_exact_when_fake_quantized() -> None:
     network = nn.ModuleDict({"flow": nn.Sequential(nn.Linear(4, 4)), "rest": nn.Linear(4, 4)})
-    copied, x = rounded_network(network, "fp16", POLICY), torch.rand(5, 4)
+    copied, x = round_network(network, "fp16", POLICY), torch.rand(5, 4)
     assert torch.equal(copied["flow"](x), network["flow"](x))
     assert not torch.equal(copied["rest"](x), network["rest"](x))
 

@@ -16,7 +16,7 @@ from nystra.export import ExportOptions, Plan, export_model
 from nystra.export.attention.registry import mechanism
 from nystra.export.report.figures import figures_of, speed_text
 from nystra.export.validate import model_file, speed, stage
-from nystra.export.validate.speed import Speed, compare_speed, timed_size, untimed_warning
+from nystra.export.validate.speed import Speed, choose_timed_size, compare_speed, describe_untimed
 from nystra.models import load
 from nystra.runtime import Session
 from nystra.runtime.progress import step_bar
@@ -114,13 +114,14 @@ def test_what_is_judged_runs_as_what_is_written(
 
 def test_what_is_timed_is_of_a_size_that_users_run(checkpoint: Path) -> None:
     facts = load(checkpoint).facts
-    assert timed_size(facts, 0.0, 0.0) == (256, 256)
-    assert timed_size(facts.fixed((1, 3, 40, 56)), 0.0, 1.0) == (40, 56)
-    assert "since a run takes 2240 s: `nystra bench`" in untimed_warning((40, 56), 1.0)
-    assert not untimed_warning((40, 56), 1e-3)
-    assert timed_size(facts, 20.0, 0.0) == (64, 64)  # 20 B x 64^4 = 0.3 GB, 128^4 is 5 GB
-    assert timed_size(facts, 0.0, 10 / 256**2) == (128, 128)  # 10 s and 20 s a run, 2.5 s and 5 s
-    assert timed_size(facts, 0.0, 1.0) == (32, 32)
+    assert choose_timed_size(facts, 0.0, 0.0) == (256, 256)
+    assert choose_timed_size(facts.fixed((1, 3, 40, 56)), 0.0, 1.0) == (40, 56)
+    assert "since a run takes 2240 s: `nystra bench`" in describe_untimed((40, 56), 1.0)
+    assert not describe_untimed((40, 56), 1e-3)
+    assert choose_timed_size(facts, 20.0, 0.0) == (64, 64)  # 20 B x 64^4 = 0.3 GB, 128^4 is 5 GB
+    # 10 s and 20 s a run, 2.5 s and 5 s
+    assert choose_timed_size(facts, 0.0, 10 / 256**2) == (128, 128)
+    assert choose_timed_size(facts, 0.0, 1.0) == (32, 32)
 
 
 def test_the_figures_are_those_of_the_benchmark(

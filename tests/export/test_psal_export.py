@@ -22,7 +22,7 @@ from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import resolve, swap
 from nystra.export.load.images import validation_feeds
 from nystra.export.load.source import Source
-from nystra.export.tracing.bodies import attach_bodies, used_operators
+from nystra.export.tracing.bodies import attach_bodies, list_operators
 from nystra.export.tracing.site_graph import trace_network
 from nystra.export.validate.model_file import validate_file
 from nystra.export.validate.references import record_references
@@ -69,7 +69,7 @@ def color(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.full
 def test_the_graph_is_one_node_and_standard_operators(color: Any) -> None:
     model = color[3]
-    assert used_operators(model) == ["NystraPatchMatch"]
+    assert list_operators(model) == ["NystraPatchMatch"]
     nodes = [node for node in model.graph.node if node.domain == "nystra"]
     assert [node.name for node in nodes] == ["attention"]
     attributes = {attribute.name: attribute.i for attribute in nodes[0].attribute}

@@ -14,7 +14,7 @@ from torch.onnx._internal.exporter import _fx_passes
 
 from conformance_models import session
 from nystra.export.tracing.shortcuts import (
-    decomposed_where_needed,
+    decompose_where_needed,
     without_quadratic_rules,
 )
 from nystra.export.tracing.trace import trace_piece
@@ -83,7 +83,7 @@ class Halves(nn.Module):
 def decomposed(module: nn.Module, table: dict[Any, Any]) -> tuple[ExportedProgram, bool]:
     """Return a decomposed program, and whether it is the traced one."""
     traced = torch.export.export(module, (torch.zeros(2),))
-    with decomposed_where_needed(traced):
+    with decompose_where_needed(traced):
         result = traced.run_decompositions(table)
     return result, result is traced
 

@@ -19,8 +19,8 @@ from torch.onnx._internal import _lazy_import
 from torch.onnx._internal.exporter import _fx_passes, _schemas
 
 from nystra.export.tracing.shortcuts import (
-    decomposed_where_needed,
-    promoted_where_needed,
+    decompose_where_needed,
+    promote_where_needed,
     signatures_once,
     translations_once,
     with_sides_of_one,
@@ -108,7 +108,7 @@ def test_a_rule_compares_every_node_with_every_other() -> None:
 def test_a_program_that_needs_no_decomposition_is_traced_again() -> None:
     traced = program()
     assert traced.run_decompositions({}) is not traced
-    with decomposed_where_needed(traced):
+    with decompose_where_needed(traced):
         assert traced.run_decompositions({}) is traced
 
 
@@ -124,6 +124,6 @@ def test_types_are_promoted_in_a_program_of_one_type(monkeypatch: pytest.MonkeyP
     _fx_passes.insert_type_promotion_nodes(traced.graph_module)
     assert seen
     seen.clear()
-    with promoted_where_needed(traced, in_pieces=False):
+    with promote_where_needed(traced, in_pieces=False):
         _fx_passes.insert_type_promotion_nodes(traced.graph_module)
     assert not seen

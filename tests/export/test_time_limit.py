@@ -113,7 +113,7 @@ def run_out_of_time(*_: object, **__: object) -> None:
 def test_a_conversion_that_takes_longer_ends_an_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace, "converted", run_out_of_time)
+    monkeypatch.setattr(trace, "convert_program", run_out_of_time)
     options = ExportOptions(speed=False)
     message = "converting its trace to ONNX was stopped after 60 s of processor time: give `static`"
     with pytest.raises(TraceError, match=message):

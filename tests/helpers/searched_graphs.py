@@ -17,8 +17,8 @@ from nystra.export.load.module_graph import simplify
 from nystra.export.load.searching import at_shapes, network_of
 from nystra.export.rewrite.attention_search import FoundAttention, SearchResult, find_attention
 from nystra.export.rewrite.sources import ModuleSource
-from nystra.export.tracing.programs import exported, recorded
-from nystra.export.tracing.trace import converted
+from nystra.export.tracing.programs import export_program, record_program
+from nystra.export.tracing.trace import convert_program
 
 AXES = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
 
@@ -51,7 +51,7 @@ class Searched:
 
 def graph_of(module: nn.Module, program: ExportedProgram, copied: Any = None) -> ir.Model:
     """Return the plain graph of a module from an image."""
-    model = converted(program, ["image"], ["output"], 20, copied or {}, module)
+    model = convert_program(program, ["image"], ["output"], 20, copied or {}, module)
     simplify(model)
     return model
 
@@ -69,7 +69,7 @@ def searched(
 
 def of_one_size(module: nn.Module, *shape: int) -> Searched:
     """Return what is found in the graph of one run."""
-    model = graph_of(module, recorded(module, (noise(*shape),)))
+    model = graph_of(module, record_program(module, (noise(*shape),)))
     return searched(module, model, shape, None)
 
 
@@ -77,5 +77,5 @@ def of_any_size(
     module: nn.Module, first: Sequence[int], second: Sequence[int], axes: Any = None
 ) -> Searched:
     """Return what is found in the graph for images of any size."""
-    program, copied = exported(module, (noise(3, 3, 32, 48),), (axes or AXES,))
+    program, copied = export_program(module, (noise(3, 3, 32, 48),), (axes or AXES,))
     return searched(module, graph_of(module, program, copied), first, second)

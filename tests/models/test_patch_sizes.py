@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystra.core.errors import UnsupportedModelError
-from nystra.export.tracing.examples import fixed_shape_text
+from nystra.export.tracing.examples import describe_fixed_shape
 from nystra.models import load
 from nystra.models.own.network import Port
 
@@ -67,4 +67,4 @@ def test_a_scale_that_is_no_integer_is_refused() -> None:
 
 def test_the_advised_size_fits() -> None:
     port = Port("image", "image", lengths={"channels": 1}, multiple=14)
-    assert fixed_shape_text([port]) == "1x1x70x70"
+    assert describe_fixed_shape([port]) == "1x1x70x70"

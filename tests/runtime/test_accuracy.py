@@ -14,7 +14,7 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.ports.preprocessing import Preprocessing
 from nystra.runtime import ImageData, Session, write_image
-from nystra.runtime.checking.baseline import guarded_items
+from nystra.runtime.checking.baseline import list_guarded_items
 from nystra.runtime.checking.validation import validate_against_references
 from nystra.runtime.metrics.measures import FIGURES, reference_figures
 from nystra.runtime.model.references import ReferenceCase, References, write_references
@@ -178,7 +178,9 @@ def test_validate_and_check_of_logits(
     check = ["check", str(model), "--baseline", str(baseline)]
     assert main([*check, "--update"]) == 0
     assert (
-        LOGITS_FIGURES <= json.loads(baseline.read_text())["items"].keys() <= guarded_items().keys()
+        LOGITS_FIGURES
+        <= json.loads(baseline.read_text())["items"].keys()
+        <= list_guarded_items().keys()
     )
     turned = references(np.array([[4.0, 3.0, 0.0]], np.float32))
     write_references(model.with_suffix(".npz"), turned.cases, turned.meta)

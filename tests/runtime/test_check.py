@@ -17,7 +17,7 @@ import pytest
 from checked_upscaler import check, damage, save_checked_upscaler
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime.checking.baseline import Accepted, Baseline, guarded_items, read_baseline
+from nystra.runtime.checking.baseline import Accepted, Baseline, list_guarded_items, read_baseline
 from nystra.runtime.checking.gate import CheckResult, check_measured
 from nystra.runtime.checking.measured import Measured
 from nystra.runtime.checking.report import github_annotations, junit, markdown
@@ -344,7 +344,7 @@ def test_limits(name: str, accepted: float, tolerance: float, just: float, beyon
 
 
 def test_every_item_has_a_rule() -> None:
-    rules = {item.rule for item in guarded_items().values()}
+    rules = {item.rule for item in list_guarded_items().values()}
     assert rules == {"ceiling", "drop", "growth", "growth_share", "drop_share"}
 
 

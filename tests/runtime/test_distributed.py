@@ -273,7 +273,7 @@ def local_ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     """Let a distributed run find a Ray of two CPUs, and return it."""
     ray = FakeRay()
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0}, raising=False)
-    monkeypatch.setattr(on_cluster, "connected", lambda _: nullcontext(ray))
+    monkeypatch.setattr(on_cluster, "connect", lambda _: nullcontext(ray))
     return ray
 
 

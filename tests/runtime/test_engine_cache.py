@@ -111,7 +111,7 @@ def model_and_engine(tmp_path: Path) -> tuple[EngineModel, Path]:
     engine = tmp_path / "engine"
     engine.write_bytes(b"engine")
     kept = record(hashes=model.hashes())
-    cache.store(kept, engine).copied(tmp_path / "out.engine")
+    cache.store(kept, engine).copy_to(tmp_path / "out.engine")
     return model, tmp_path / "out.engine"
 
 

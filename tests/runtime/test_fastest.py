@@ -116,7 +116,7 @@ def test_what_is_not_here_is_not_timed(
             def __init__(self, name: str) -> None:
                 self.available = lambda: (name in names, f"{name} is not installed")
 
-        monkeypatch.setattr(fastest, "timed_backends", lambda: ("ort-cpu", "openvino"))
+        monkeypatch.setattr(fastest, "list_timed_backends", lambda: ("ort-cpu", "openvino"))
         monkeypatch.setattr(fastest, "find_backend", Kind)
 
     only("ort-cpu")

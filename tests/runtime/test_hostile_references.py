@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nystra.core.errors import NystraError
-from nystra.runtime.checking.validation import allowed_differences
+from nystra.runtime.checking.validation import find_allowed_differences
 from nystra.runtime.model import references
 from nystra.runtime.model.references import (
     ReferenceCase,
@@ -122,19 +122,19 @@ def test_hostile_archives(tmp_path: Path) -> None:
 )
 def test_a_tolerance_that_lets_anything_pass(value: Any) -> None:
     with pytest.raises(NystraError, match="expected a number from 0 to below 1"):
-        allowed_differences(References((case(),), {"tolerances": [value]}))
+        find_allowed_differences(References((case(),), {"tolerances": [value]}))
     if value is not None:
         with pytest.raises(NystraError, match="a larger tolerance would accept any output"):
-            allowed_differences(References((case(),)), value)
+            find_allowed_differences(References((case(),)), value)
     with pytest.raises(NystraError, match="a larger tolerance would accept any output"):
-        allowed_differences(References((case(),), {"mean_tolerances": [value]}))
+        find_allowed_differences(References((case(),), {"mean_tolerances": [value]}))
 
 
 def test_recorded_files_may_be_of_large_values(tmp_path: Path) -> None:
     large = ReferenceCase(case().inputs, {"output": case().outputs["output"] * 255})
     path = tmp_path / "r.npz"
     write_references(path, [large], {"tolerances": [2.0]})
-    assert allowed_differences(read_references(path)) == [(2.0, None)]
+    assert find_allowed_differences(read_references(path)) == [(2.0, None)]
     assert json.dumps(read_references(path).meta) == '{"tolerances": [2.0]}'
 
 

@@ -14,7 +14,7 @@ import tifffile
 from PIL import Image
 
 from image_originals import ICC, chunk, exif, original, saved
-from nystra.runtime.images.images import decode_image, encode_image, left_out
+from nystra.runtime.images.images import decode_image, describe_left_out, encode_image
 
 MEBIBYTE = 1 << 20
 
@@ -105,7 +105,7 @@ def test_all_metadata_together_is_limited(tmp_path: Path, name: str) -> None:
 def test_metadata_within_the_limit_is_kept() -> None:
     chunks = [*texts_of(b"zTXt", 40_000, 20), chunk(b"eXIf", exif().tobytes()[6:])]
     image = decode_image(with_chunks(*chunks))
-    assert (image.notes, left_out(image, "PNG")) == ((), [])
+    assert (image.notes, describe_left_out(image, "PNG")) == ((), [])
     with Image.open(io.BytesIO(encode_image(image, "PNG"))) as back:
         back.load()
         assert len(back.text) == 20

@@ -28,7 +28,13 @@ from image_originals import (
 from nystra.core.errors import NystraError
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.images.image_file import libvips
-from nystra.runtime.images.images import Naming, decode_image, encode_image, left_out, read_image
+from nystra.runtime.images.images import (
+    Naming,
+    decode_image,
+    describe_left_out,
+    encode_image,
+    read_image,
+)
 from nystra.runtime.video.frame_folder import FolderSink, FrameFolder
 
 
@@ -76,7 +82,7 @@ def test_all_is_kept_or_named(source: str, output: str) -> None:
     image = decode_image(before, "the original")
     assert image.size == (24, 16)
     assert image.notes == LEFT_WHEN_READ[source]
-    notes = " ".join([*image.notes, *left_out(image, output)])
+    notes = " ".join([*image.notes, *describe_left_out(image, output)])
     names = {
         "parameters": "text",
         "Title": "text",
@@ -98,7 +104,7 @@ def test_what_is_usual_is_not_named() -> None:
     same = chunk(b"sRGB", b"\0") + chunk(b"gAMA", struct.pack(">I", 45455))
     usual = decode_image(content[:33] + same + content[33:])
     assert usual.notes == ()
-    assert left_out(usual, "JPEG") == []
+    assert describe_left_out(usual, "JPEG") == []
 
 
 def test_metadata_too_long_for_a_jpeg_is_named() -> None:
@@ -107,9 +113,9 @@ def test_metadata_too_long_for_a_jpeg_is_named() -> None:
     texts.add_itxt("XML:com.adobe.xmp", "y" * 70_000)
     image = decode_image(saved(Image.new("RGB", (3, 2)), "PNG", pnginfo=texts))
     note = "XMP, the text 'workflow' cannot be kept in a JPEG file"
-    assert left_out(image, "JPEG") == [note]
+    assert describe_left_out(image, "JPEG") == [note]
     assert decode_image(encode_image(image, "JPEG")).size == (2, 3)
-    assert left_out(image, "PNG") == []
+    assert describe_left_out(image, "PNG") == []
 
 
 def test_texts_that_libvips_would_garble_are_named() -> None:
@@ -117,7 +123,7 @@ def test_texts_that_libvips_would_garble_are_named() -> None:
     texts.add_itxt("Title", "äöü 写真")
     texts.add_text("Author", "M\xfcller")
     image = decode_image(saved(Image.new("RGB", (3, 2)), "PNG", pnginfo=texts))
-    notes = " ".join([*image.notes, *left_out(image, "PNG")])
+    notes = " ".join([*image.notes, *describe_left_out(image, "PNG")])
     assert "the text 'Title'" in notes
     assert "'Author'" in notes
 
@@ -149,7 +155,7 @@ def test_tags_of_tiff_that_are_not_kept_are_named(tmp_path: Path) -> None:
     assert image.notes == ("its tags 33550 were left out",)
     with Image.open(io.BytesIO(encode_image(image, "TIFF"))) as back:
         assert back.tag_v2[270] == "a description"
-    assert left_out(image, "PNG") == ["description cannot be kept in a PNG file"]
+    assert describe_left_out(image, "PNG") == ["description cannot be kept in a PNG file"]
 
 
 def test_cmyk_is_converted_with_a_word() -> None:
@@ -237,9 +243,13 @@ def test_the_video_of_a_motion_photo_is_named() -> None:
 
 def test_bits_that_a_format_cannot_hold_are_named() -> None:
     image = ImageData(np.full((2, 2, 3), 0.3, np.float32), bits=16)
-    assert left_out(image, "JPEG") == ["its 16 bits a channel became 8 bits, as JPEG has"]
-    assert left_out(replace(image, bits=32), "PNG")[0].startswith("its floating point a channel")
-    assert left_out(image, "PNG") == left_out(replace(image, bits=32), "TIFF") == []
+    assert describe_left_out(image, "JPEG") == ["its 16 bits a channel became 8 bits, as JPEG has"]
+    assert describe_left_out(replace(image, bits=32), "PNG")[0].startswith(
+        "its floating point a channel"
+    )
+    assert (
+        describe_left_out(image, "PNG") == describe_left_out(replace(image, bits=32), "TIFF") == []
+    )
 
 
 @pytest.mark.parametrize("output", ["JPEG", "PNG", "WebP"])

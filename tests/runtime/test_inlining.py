@@ -13,7 +13,7 @@ from conformance_cases import CASES
 from conformance_models import node_model, session
 from nystra.core.errors import NystraError
 from nystra.plugins.operators import OPERATORS
-from nystra.runtime.model.inlining import inlined_model
+from nystra.runtime.model.inlining import inline_model
 
 ONE_EACH = [
     next(case for case in CASES if case.operator == name and not case.refused_by)
@@ -24,7 +24,7 @@ ONE_EACH = [
 def inlined(case: Case, folder: Path) -> onnx.ModelProto:
     path = folder / "node.onnx"
     path.write_bytes(node_model(case).SerializeToString())
-    return onnx.load_model_from_string(inlined_model(path))
+    return onnx.load_model_from_string(inline_model(path))
 
 
 @pytest.mark.parametrize("case", ONE_EACH, ids=lambda case: case.operator)
@@ -54,4 +54,4 @@ def test_weights_outside_of_the_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "outside.onnx"
     onnx.save(model, path, save_as_external_data=True, location="outside.onnx.data")
     with pytest.raises(NystraError, match=r"has its weights in a data file.* `inline`"):
-        inlined_model(path)
+        inline_model(path)

@@ -15,7 +15,7 @@ from nystra.export.transforms import TRANSFORMS
 from nystra.runtime.metrics.image_quality import luma, psnr, ssim
 from nystra.runtime.metrics.measures import (
     MEASURES,
-    clipped_psnr,
+    clip_and_measure_psnr,
     decibels,
     image_figures,
     logits_figures,
@@ -156,7 +156,7 @@ def test_images_are_clipped_to_the_range_of_their_port() -> None:
     expected = np.full((1, 3, 16, 16), 0.5, np.float32)
     got = expected + np.float32(0.1)
     assert image_figures(got, expected)["psnr"] == pytest.approx(20.0, abs=1e-3)
-    assert clipped_psnr(np.full(4, 7.0), np.full(4, 1.0)) == math.inf
+    assert clip_and_measure_psnr(np.full(4, 7.0), np.full(4, 1.0)) == math.inf
     wide = measure_for(Port("output", "picture", range=(-1.0, 1.0)))
     assert wide.value(got, expected) == pytest.approx(26.02, abs=1e-2)  # twice the peak
     assert wide.peak(expected) == 2.0

@@ -22,7 +22,7 @@ from nystra.core.metadata import without_provenance
 from nystra.export.attention.plan import read_plan
 from nystra.models import load
 from nystra.runtime.checking.baseline import read_baseline
-from nystra.runtime.checking.validation import allowed_differences
+from nystra.runtime.checking.validation import find_allowed_differences
 from nystra.runtime.engines.cache import EngineRecord
 from nystra.runtime.images.images import read_image
 from nystra.runtime.model.external_data import external_files, weights_digest
@@ -141,7 +141,7 @@ def read_onnx(path: Path) -> object:
 
 def read_recorded(path: Path) -> object:
     references = read_references(path)
-    return allowed_differences(references), references.digest()
+    return find_allowed_differences(references), references.digest()
 
 
 BASELINE = {

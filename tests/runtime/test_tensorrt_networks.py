@@ -61,7 +61,7 @@ def test_float32_is_not_rounded_to_tf32(
 from nystra.runtime.engines.builder import find_builder
 from nystra.runtime.engines.worker import configuration, parsed
 found = find_builder({backend!r})
-network = parsed(found, {str(save_upscaler(tmp_path / "m.onnx"))!r})
+network = parse_model(found, {str(save_upscaler(tmp_path / "m.onnx"))!r})
 flag = found.module.BuilderFlag.TF32
 configs = network[0].create_builder_config(), configuration(found, network, {{}})
 print(*(config.get_flag(flag) for config in configs))

@@ -15,16 +15,16 @@ from nystra.runtime import (
     ImageData,
     Manifest,
     Session,
-    interleaved,
     read_references,
+    time_interleaved,
     validate_against_references,
     validate_quality,
     write_image,
     write_references,
 )
 from nystra.runtime.images.image_data import quantize
-from nystra.runtime.images.pairs import paired_images
-from nystra.runtime.images.sheet import comparison_sheet, magnified_difference, readable_factor
+from nystra.runtime.images.pairs import pair_images
+from nystra.runtime.images.sheet import comparison_sheet, magnify_difference, readable_factor
 from nystra.runtime.model.references import ReferenceCase, References
 from nystra.runtime.progress import progress_bar, wants_bar
 from nystra.runtime.tasks.restoration.restorer import Restorer
@@ -136,11 +136,11 @@ def test_tolerances_come_from_the_record(tmp_path: Path) -> None:
 
 def test_pairs_of_the_usual_sets() -> None:
     set5 = shared_path("data", "set5")
-    pairs = paired_images(set5 / "LR_bicubic" / "X2", set5 / "HR")
+    pairs = pair_images(set5 / "LR_bicubic" / "X2", set5 / "HR")
     assert (pairs[0][0].name, pairs[0][1].name) == ("babyx2.png", "baby.png")
     assert len(pairs) == 5
     set14 = shared_path("data", "set14", "image_SRF_2")
-    pairs = paired_images(set14, set14)
+    pairs = pair_images(set14, set14)
     assert len(pairs) == 14
     assert all(a.name.replace("_LR", "_HR") == b.name for a, b in pairs)
 
@@ -149,25 +149,25 @@ def test_pairs_that_do_not_fit(tmp_path: Path) -> None:
     for name in ("low", "high"):
         (tmp_path / name).mkdir()
     with pytest.raises(NystraError, match="holds no images"):
-        paired_images(tmp_path / "low", tmp_path / "high")
+        pair_images(tmp_path / "low", tmp_path / "high")
     with pytest.raises(NystraError, match="no folder at"):
-        paired_images(tmp_path / "absent", tmp_path / "high")
+        pair_images(tmp_path / "absent", tmp_path / "high")
     tiny = ImageData(np.zeros((1, 1, 3), np.float32))
     for name in ("low/a.png", "low/x2.png", "high/a_HR.png", "high/a_GT.png", "high/x2.png"):
         write_image(tmp_path / name, tiny)
     with pytest.raises(NystraError, match=r"for a\.png, found a_GT\.png, a_HR\.png"):
-        paired_images(tmp_path / "low", tmp_path / "high")
+        pair_images(tmp_path / "low", tmp_path / "high")
     (tmp_path / "high" / "a_GT.png").unlink()
-    names = [(a.name, b.name) for a, b in paired_images(tmp_path / "low", tmp_path / "high")]
+    names = [(a.name, b.name) for a, b in pair_images(tmp_path / "low", tmp_path / "high")]
     assert names == [("a.png", "a_HR.png"), ("x2.png", "x2.png")]
     (tmp_path / "low/b.bmp").touch()  # of old data sets; also two formats of one name
     write_image(tmp_path / "high/b.png", tiny)
     write_image(tmp_path / "high/x2.tif", tiny)
-    names = [(a.name, b.name) for a, b in paired_images(tmp_path / "low", tmp_path / "high")]
+    names = [(a.name, b.name) for a, b in pair_images(tmp_path / "low", tmp_path / "high")]
     assert names == [("a.png", "a_HR.png"), ("b.bmp", "b.png"), ("x2.png", "x2.png")]
     write_image(tmp_path / "high/b.tif", tiny)
     with pytest.raises(NystraError, match=r"for b\.bmp, found b\.png, b\.tif"):
-        paired_images(tmp_path / "low", tmp_path / "high")
+        pair_images(tmp_path / "low", tmp_path / "high")
 
 
 def bicubic(image: np.ndarray) -> np.ndarray:
@@ -285,7 +285,7 @@ def test_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_sheet(tmp_path: Path) -> None:
     large = np.random.default_rng(0).random((20, 30, 3))
-    difference = magnified_difference(large + 0.0005, large, 1000.0)
+    difference = magnify_difference(large + 0.0005, large, 1000.0)
     assert difference.max() == pytest.approx(0.5, abs=1e-3)
     columns = [("input", large[::2, ::2, :1]), ("a caption wider than it", large)]
     comparison_sheet([columns, columns], tmp_path / "s.png", ["a line above\nall of it"])
@@ -300,7 +300,7 @@ def test_sheet(tmp_path: Path) -> None:
         with pytest.raises(NystraError, match="no images"):
             comparison_sheet(nothing, tmp_path / "t.png")
     with pytest.raises(NystraError, match="shape"):
-        magnified_difference(large, large[1:], 1.0)
+        magnify_difference(large, large[1:], 1.0)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_no_bar_where_nobody_sees_it(
 
 def test_interleaved_runs_take_turns() -> None:
     order: list[str] = []
-    times = interleaved(
+    times = time_interleaved(
         {name: lambda name=name: order.append(name) for name in "ab"},  # type: ignore[misc]
         seconds=5,
         warmup=1,
@@ -341,6 +341,6 @@ def test_interleaved_runs_take_turns() -> None:
     )
     assert "".join(order) == "ab" + "ab" + "ba" + "ab"
     assert {name: len(each) for name, each in times.items()} == {"a": 3, "b": 3}
-    assert interleaved({"a": lambda: None}, seconds=0, warmup=0)["a"]
+    assert time_interleaved({"a": lambda: None}, seconds=0, warmup=0)["a"]
     with pytest.raises(NystraError, match="no functions"):
-        interleaved({})
+        time_interleaved({})

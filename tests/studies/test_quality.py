@@ -13,7 +13,7 @@ from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import load
 from nystra.runtime.images.images import read_image
 from nystra.runtime.metrics.image_quality import psnr, ssim
-from nystra.runtime.metrics.measures import clipped_psnr
+from nystra.runtime.metrics.measures import clip_and_measure_psnr
 from shared import ROOT
 
 pytestmark = pytest.mark.release
@@ -79,7 +79,7 @@ def test_full_without_bias_is_the_network_with_an_empty_table(
             parameter.zero_()
     run = NetworkSession(bare)
     expected = [
-        clipped_psnr(run(np.moveaxis(small, 2, 0)[None].astype(np.float32)), full)
+        clip_and_measure_psnr(run(np.moveaxis(small, 2, 0)[None].astype(np.float32)), full)
         for full, (small, _) in zip(full_outputs(folder), images(folder), strict=True)
     ]
     row = document["bias"][1]

@@ -83,7 +83,7 @@ def attend_tokens(
     else:
         pairs = bias.expand(*bias.shape[:2], q.shape[2], k.shape[2])[:, :, before:]
         pairs = pairs - pairs.amax((2, 3), keepdim=True)
-        seen = _seen(pairs[..., key_before:], sums, queries, keys)
+        seen = _sum_seen(pairs[..., key_before:], sums, queries, keys)
         near = near + _own(pairs[..., key_before:], queries, keys)
         exact = exact + queries.cut(pairs[..., :key_before])
     near = near.masked_fill(~keys.real.unsqueeze(-2), -torch.inf)
@@ -117,7 +117,7 @@ def _own(bias: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
     return rows.gather(-1, used.expand(*rows.shape[:2], *used.shape))
 
 
-def _seen(
+def _sum_seen(
     bias: Tensor,
     sums: Tensor,
     queries: Blocks,

@@ -79,6 +79,6 @@ class Psal(Windowed):
         rows, columns = geometry.window
         return f"more neighbors than tokens of the {rows}x{columns} window"
 
-    def reseeded(self) -> Psal:
+    def reseed(self) -> Psal:
         """Return the same with the next seed."""
         return replace(self, seed=(self.seed + 1) % (int(_SEED.maximum) + 1))

@@ -44,7 +44,7 @@ class _Nodes(BodyBuilder):
         return int(value)
 
     def ops(self, op_type: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
-        raise self._refused(op_type)
+        raise self._refuse(op_type)
 
     def loop(
         self,
@@ -52,9 +52,9 @@ class _Nodes(BodyBuilder):
         states: Sequence[tuple[str, int]],
         step: Callable[[str, list[str]], Sequence[str]],
     ) -> list[str]:
-        raise self._refused("Loop")
+        raise self._refuse("Loop")
 
-    def _refused(self, op_type: str) -> UnsupportedModelError:
+    def _refuse(self, op_type: str) -> UnsupportedModelError:
         return UnsupportedModelError(
             f"{self.schema.name} needs {op_type}, which portable files cannot have; choose "
             "another mechanism for its sites, or omit `target`"

@@ -21,10 +21,10 @@ from ....plugins.domain import DOMAIN
 from ....plugins.library import CPU_LIBRARY, LibraryChoice, choose_library, library_path
 from ...engines import cache
 from ...engines.cache import EngineRecord
-from ...model.inlining import inlined_model
+from ...model.inlining import inline_model
 from ...model.onnx_graph import read_inputs, read_outputs
 from ..base import EMULATED, Backend
-from .build import CompileOptions, record_of, stored
+from .build import CompileOptions, record_of, store
 from .integers import merge_scales
 from .operators import extensions
 from .token_maps import compute_rows, convolve
@@ -232,7 +232,7 @@ class OpenvinoBackend(Backend):
     @functools.cached_property
     def _model(self) -> Any:
         try:
-            content = inlined_model(self.path) if self._bodies else str(self.path)
+            content = inline_model(self.path) if self._bodies else str(self.path)
             return self._core.read_model(content)
         except NystraError:
             raise
@@ -243,7 +243,7 @@ class OpenvinoBackend(Backend):
         with self._lock:
             if shapes not in self._compiled:
                 sizes = dict(shapes)
-                loaded = None if cache.is_empty() else self._imported(sizes)
+                loaded = None if cache.is_empty() else self._import(sizes)
                 if loaded is None:
                     loaded = self.compile(sizes)
                 self._compiled[shapes] = _Network(loaded)
@@ -252,9 +252,9 @@ class OpenvinoBackend(Backend):
             self._compiled.move_to_end(shapes)
             return self._compiled[shapes]
 
-    def _imported(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    def _import(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         """Return the network of these shapes from the cache; None, with a warning, if it is bad."""
-        blob = stored(self.record(shapes))
+        blob = store(self.record(shapes))
         if blob is None:
             return None
         try:

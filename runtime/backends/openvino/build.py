@@ -61,7 +61,7 @@ def record_of(
     )
 
 
-def stored(record: EngineRecord) -> bytes | None:
+def store(record: EngineRecord) -> bytes | None:
     """Return the network of a record from the cache, or None if there is none.
 
     One that cannot be trusted is not loaded, with a warning.

@@ -169,7 +169,7 @@ def convolve(model: Any, kernel_of: KernelOf = float_kernel) -> int:
     """
     from openvino import opset13 as opset
 
-    def turned(value: Any, order: list[int]) -> Any:
+    def turn(value: Any, order: list[int]) -> Any:
         return opset.transpose(value, opset.constant(np.array(order))).output(0)
 
     channels: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def convolve(model: Any, kernel_of: KernelOf = float_kernel) -> int:
             if sources[0] in channels:
                 image = channels[sources[0]]
             else:
-                image = turned(node.input_value(0), _CHANNELS_FIRST)
+                image = turn(node.input_value(0), _CHANNELS_FIRST)
             convolution = opset.convolution(image, kernel, [1, 1], [0, 0], [0, 0], [1, 1])
             convolution.set_friendly_name(node.get_friendly_name())
             channels[name] = convolution.output(0)
@@ -200,7 +200,7 @@ def convolve(model: Any, kernel_of: KernelOf = float_kernel) -> int:
         else:
             for entry, source in zip(entries, sources, strict=True):
                 if source in channels:
-                    entry.replace_source_output(turned(channels[source], CHANNELS_LAST))
+                    entry.replace_source_output(turn(channels[source], CHANNELS_LAST))
     model.validate_nodes_and_infer_types()
     return count
 

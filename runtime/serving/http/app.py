@@ -64,7 +64,7 @@ def create_app(
     known = {f"/v1/{route}" for route in models.routes} | {"/", "/v1/models", "/metrics"}
 
     def count(path: str, model: str, status: int) -> None:
-        metrics.counted(path if path in known else "other", model, status)
+        metrics.count_request(path if path in known else "other", model, status)
 
     app.add_middleware(Guard, limits=limits, memory=queue.memory, count=count, **guard)
     app.add_exception_handler(NystraError, _refuse)
@@ -143,7 +143,9 @@ def _add(
             queue.submit(work)
             answer = await _outcome(request, work, limits.timeout)
         seconds = time.perf_counter() - begin
-        metrics.answered(f"/v1/{handler.route}", model.name, seconds, work.waited, answer.pixels)
+        metrics.record_answer(
+            f"/v1/{handler.route}", model.name, seconds, work.waited, answer.pixels
+        )
         return response_for(answer)
 
     app.add_api_route(
@@ -163,7 +165,7 @@ def _add(
 async def _outcome(request: Request, work: Work[Answer], timeout: float) -> Answer:
     """Wait for an answer until it is done, the client disconnects or the time is over."""
     answer = asyncio.ensure_future(asyncio.wrap_future(work.future))
-    gone = asyncio.ensure_future(_disconnected(request))
+    gone = asyncio.ensure_future(_wait_for_disconnect(request))
     # A future that nobody awaits may fail; without this asyncio would log that.
     answer.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
@@ -184,7 +186,7 @@ async def _outcome(request: Request, work: Work[Answer], timeout: float) -> Answ
         gone.cancel()
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -60,11 +60,13 @@ class Metrics:
         for name, help, read in gauges:
             Gauge(name, help, registry=self._registry).set_function(read)
 
-    def counted(self, route: str, model: str, status: int) -> None:
+    def count_request(self, route: str, model: str, status: int) -> None:
         """Count a request with its status, answered or refused."""
         self._requests.labels(route, model, str(status)).inc()
 
-    def answered(self, route: str, model: str, seconds: float, waited: float, pixels: int) -> None:
+    def record_answer(
+        self, route: str, model: str, seconds: float, waited: float, pixels: int
+    ) -> None:
         """Record the figures of an answer.
 
         Args:

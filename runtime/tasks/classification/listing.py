@@ -120,7 +120,7 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
         data = stream.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise NystraError(f"the labels {path} have more than {_MOST_BYTES >> 20} MiB")
-    labels = _listed(path, data) if Path(path).suffix == ".json" else _lines(path, data)
+    labels = _read_listing(path, data) if Path(path).suffix == ".json" else _lines(path, data)
     if not labels or not all(isinstance(label, str) and label for label in labels):
         raise NystraError(
             f"the labels {path} have no label, or an empty one: expected one per line, or a JSON "
@@ -152,7 +152,7 @@ def _lines(path: str | os.PathLike[str], data: bytes) -> list[str]:
     return [line.strip() for line in text.rstrip().split("\n")]
 
 
-def _listed(path: str | os.PathLike[str], data: bytes) -> list[str]:
+def _read_listing(path: str | os.PathLike[str], data: bytes) -> list[str]:
     value = parse_json(data, f"the labels {path}")
     if not isinstance(value, list):
         raise NystraError(f"the labels {path} are not a JSON list of strings")

@@ -98,7 +98,7 @@ def measure_accuracy(
         NystraError: The folder or its subfolders are missing, a subfolder matches no class, or an
             image cannot be read or classified.
     """
-    labeled = _labeled(Path(folder))
+    labeled = _find_labeled(Path(folder))
     labels = classify.preprocessing.labels
     numbers, matched_by = class_numbers(tuple(labeled), labels, classify.classes)
     total = sum(map(len, labeled.values()))
@@ -152,7 +152,7 @@ def class_numbers(
     )
 
 
-def _labeled(folder: Path) -> dict[str, list[Path]]:
+def _find_labeled(folder: Path) -> dict[str, list[Path]]:
     """Return the images of each subfolder, by its name."""
     if not folder.is_dir():
         raise NystraError(f"no folder at {folder}, expected one with a subfolder per class")

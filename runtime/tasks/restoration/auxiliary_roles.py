@@ -17,7 +17,7 @@ from ....core.ports.pixels import to_range
 from ....core.ports.port import CONDITION, UNIT, Port, image_size, keyed_ports
 from ...images.image_data import ImageData, luma_of
 from ...images.images import READ_SUFFIXES, read_image
-from .conditions import condition_values, read_values, wanted_values
+from .conditions import condition_values, describe_values, read_values
 
 T = TypeVar("T")
 
@@ -139,7 +139,7 @@ def match_inputs(ports: Sequence[Port], values: Mapping[str, T]) -> dict[str, T]
         if port.name not in matched and port.role == CONDITION:
             raise NystraError(
                 f"the model needs a value of its input {key}: give `inputs` {key}=VALUE, "
-                f"{wanted_values(port)}"
+                f"{describe_values(port)}"
             )
         if port.name not in matched:
             role = AUXILIARY_ROLES[port.role]

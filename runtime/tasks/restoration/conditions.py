@@ -87,16 +87,16 @@ def condition_values(port: Port, values: Array) -> Array:
     )
     if not fits or array.dtype.kind not in "fiub":
         raise NystraError(
-            f"{port.name} is {array.dtype} {array.shape}, expected {wanted_values(port)}"
+            f"{port.name} is {array.dtype} {array.shape}, expected {describe_values(port)}"
         )
     if not np.isfinite(array).all():
-        raise NystraError(f"{port.name} holds NaN or infinity, expected {wanted_values(port)}")
+        raise NystraError(f"{port.name} holds NaN or infinity, expected {describe_values(port)}")
     if np.dtype(port.dtype).kind in "iub" and (array != np.rint(array)).any():
-        raise NystraError(f"{port.name} holds fractions, expected {wanted_values(port)}")
+        raise NystraError(f"{port.name} holds fractions, expected {describe_values(port)}")
     if port.range is not None and (array.min() < port.range[0] or array.max() > port.range[1]):
         raise NystraError(
             f"{port.name} holds values from {array.min():g} to {array.max():g}, expected "
-            f"{wanted_values(port)}"
+            f"{describe_values(port)}"
         )
     return array.astype(port.dtype)
 
@@ -115,7 +115,7 @@ def refuse_unequal(ports: Sequence[Port], values: Mapping[str, Array]) -> None:
                 )
 
 
-def wanted_values(port: Port) -> str:
+def describe_values(port: Port) -> str:
     """Return in words what an input takes for one image."""
     channels = port.channels or "K"
     words = CONDITION_AXES[port.axes].format(channels)

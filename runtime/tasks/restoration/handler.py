@@ -104,7 +104,7 @@ class RestorationHandler(Handler):
         """The restored image as a file."""
         return (AnswerTensor(self.output),)
 
-    def limited(self, tile: int) -> RestorationHandler:
+    def limit(self, tile: int) -> RestorationHandler:
         """Return it with tiles of this side, or what the memory allows."""
         restorer = self.restorer
         if restorer.untiled:
@@ -177,7 +177,7 @@ class RestorationHandler(Handler):
         before = decode_role(files, max_pixels=max_pixels)
         images = self.images(files)
         others: dict[str, ImageData | Array] = {
-            key: decode_role(files, key, max_pixels) if key in images else _decoded(key, data)
+            key: decode_role(files, key, max_pixels) if key in images else _decode(key, data)
             for key, data in files.items()
             if key != "image"
         }
@@ -196,7 +196,7 @@ class RestorationHandler(Handler):
         kind = own_format if own_format in SUFFIXES.values() else "PNG"
         if parameters.format is not None:
             kind = format_named(parameters.format)
-        content, more = restored.encoded(kind, parameters.quality, "the image")
+        content, more = restored.encode(kind, parameters.quality, "the image")
         notes = {"tiles": str(restored.tiles), "warnings": "; ".join([*warnings, *more])}
         return Answer(
             content,
@@ -220,7 +220,7 @@ class RestorationHandler(Handler):
         return replace(self.restorer, batch=batch)
 
 
-def _decoded(key: str, data: bytes) -> Array:
+def _decode(key: str, data: bytes) -> Array:
     """Return the values of a condition in a request."""
     try:
         return decode_values(data, f"the {key}")

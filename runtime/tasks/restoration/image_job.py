@@ -151,7 +151,7 @@ class ImageRun:
                 check_writable(target, overwrite=options.overwrite),
                 f"the image for {target}",
             )
-        content, warnings = self._restored.encoded(kind, options.quality, name)
+        content, warnings = self._restored.encode(kind, options.quality, name)
         if target == STREAM:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
@@ -172,7 +172,7 @@ def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:
     check_can_make(target.parent)
 
 
-def failed(error: Exception, source: Path) -> ImageResult:
+def result_of_failure(error: Exception, source: Path) -> ImageResult:
     """Return the result of an image that failed."""
     problem = in_one_line(error, source)
     return ImageResult(str(source), "failed", error=str(problem), exit_code=problem.exit_code)

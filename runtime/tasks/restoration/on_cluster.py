@@ -17,7 +17,7 @@ from ....core.errors import NystraError
 from ....core.files.reading import file_sha256
 from ...options import ClusterOptions
 from ...pool.calls import Failed
-from ...pool.ray import Cluster, connected
+from ...pool.ray import Cluster, connect
 from ...session import Session
 from .options import RunOptions
 from .remote_worker import RemoteWorker, Setup
@@ -90,7 +90,7 @@ def cluster_pool(
         file_sha256(session.path),
         session.library is not None,
     )
-    with connected(cluster) as ray:
+    with connect(cluster) as ray:
         resources = ray.cluster_resources()
         if resources.get("CPU", 0) < cluster.threads:
             raise NystraError(

@@ -66,7 +66,7 @@ def probe(
         function: (1, C, h, w) -> (1, C', h * scale, w * scale).
         channels: C if the file states it; otherwise 3 and then 1 are tried.
         fixed: The only height and width if the file states them.
-        ranges: The ranges of input and output; None is measured, see `measured_ranges`.
+        ranges: The ranges of input and output; None is measured, see `measure_ranges`.
 
     Raises:
         NystraError: It fails for all images that were tried, or does not return an image.
@@ -80,7 +80,7 @@ def probe(
                 failures.append(error)
                 continue
             scale = _scale(path, (count, *side), got.shape)
-            found = measured_ranges(function, got, count, side, ranges)
+            found = measure_ranges(function, got, count, side, ranges)
             if fixed is not None:
                 return Probed(scale, count, got.shape[1], 1, 1, fixed, *found)
             multiple = _multiple(function, count, side[0], scale)
@@ -138,7 +138,9 @@ def _is_picture(output: Array, source: Array) -> bool:
     return finite and not (beyond_doubt(output) or contrast_doubt(output, source))
 
 
-def padded(function: Callable[..., Array], multiple: int, scale: int) -> Callable[..., Array]:
+def pad_to_multiple(
+    function: Callable[..., Array], multiple: int, scale: int
+) -> Callable[..., Array]:
     """Return a function for any size from one for multiples: images are mirrored, then cropped.
 
     So are further images (B, C, H, W) by name; arrays of fewer axes are passed on.
@@ -194,7 +196,7 @@ def _odd_multiples(multiple: int, above: int) -> Iterator[int]:
     yield first + 2 * multiple
 
 
-def measured_ranges(
+def measure_ranges(
     function: Callable[[Array], Array],
     first: Array,
     channels: int,

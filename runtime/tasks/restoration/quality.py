@@ -14,7 +14,7 @@ from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.json_text import json_number
 from ...images.images import read_image
-from ...images.pairs import paired_images
+from ...images.pairs import pair_images
 from ...metrics.image_quality import luma, psnr, ssim
 from ...metrics.measures import PSNR_CEILING
 from ...options import Given
@@ -179,7 +179,7 @@ def validate_quality(
     Args:
         runner: A `Session`, or a `Restorer` around any function, such as PyTorch.
         input_folder: The inputs of the model.
-        truth_folder: The ground truth; see `paired_images` for the names.
+        truth_folder: The ground truth; see `pair_images` for the names.
         crop_border: Pixels to crop on every side; None: the scale (0 at scale 1).
         channel: ``y`` or ``rgb``; see `nystra.runtime.metrics`.
         pad: ``official`` first mirrors each image as in SwinIR's test procedure, ``none`` leaves
@@ -212,7 +212,7 @@ def validate_quality(
         )
     scale = restorer.scale
     border = crop_border if crop_border is not None else (scale if scale > 1 else 0)
-    pairs = paired_images(input_folder, truth_folder)
+    pairs = pair_images(input_folder, truth_folder)
     results: list[ImageQuality] = []
     warnings: list[str] = []
     for index, (source, target) in enumerate(pairs):

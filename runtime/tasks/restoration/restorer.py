@@ -17,7 +17,7 @@ from ....core.ports.examples import example_array
 from ....core.ports.pixels import from_port, to_port
 from ....core.ports.port import CONDITION, UNIT, UNKNOWN, image_size
 from ...images.image_data import ImageData, luma_of, resize_plane
-from ...images.images import encode_image, left_out
+from ...images.images import describe_left_out, encode_image
 from ...metrics.sanity import beyond_doubt, contrast_doubt, find_problems
 from ...session import Session
 from ...tiling.memory_meter import MemoryMeter
@@ -27,7 +27,7 @@ from ...tiling.tiled_network import DISCOURAGED, TiledNetwork
 from ..result import UnusableOutputError
 from .auxiliary_roles import AUXILIARY_ROLES, check_same_size, match_inputs, planes_of
 from .conditions import condition_values, refuse_unequal
-from .probing import Probed, padded, probe, shows_pictures
+from .probing import Probed, pad_to_multiple, probe, shows_pictures
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def restorer_for(session: Session) -> Restorer:
         probed = probe(session.path, tried, inputs, fixed, ranges)
         if probed.multiple > 1:
             function, trial = (
-                padded(run, probed.multiple, probed.scale) for run in (function, trial)
+                pad_to_multiple(run, probed.multiple, probed.scale) for run in (function, trial)
             )
     else:
         probed = Probed(
@@ -269,10 +269,10 @@ class RestoredImage:
     warnings: list[str]
     seconds: float
 
-    def encoded(self, kind: str, quality: int | None, name: str) -> tuple[bytes, list[str]]:
+    def encode(self, kind: str, quality: int | None, name: str) -> tuple[bytes, list[str]]:
         """Return the content of a file, as `encode_image`, and all warnings and notes."""
         content = encode_image(self.image, kind, quality=quality, name=name)
-        return content, [*self.warnings, *self.image.notes, *left_out(self.image, kind)]
+        return content, [*self.warnings, *self.image.notes, *describe_left_out(self.image, kind)]
 
 
 def restore(restorer: Restorer, before: ImageData, name: str, **how: Any) -> RestoredImage:

@@ -72,14 +72,14 @@ def _files(folder: Path, without: Path | None, recursive: bool) -> list[Path]:
             continue
         if not path.is_dir():
             files.append(path)
-        elif recursive and not path.is_symlink() and path.resolve() != _resolved(without):
+        elif recursive and not path.is_symlink() and path.resolve() != _resolve(without):
             folders.append(path)
     for path in folders:
         files.extend(_files(path, without, recursive))
     return files
 
 
-def _resolved(folder: Path | None) -> Path | None:
+def _resolve(folder: Path | None) -> Path | None:
     return None if folder is None else folder.resolve()
 
 

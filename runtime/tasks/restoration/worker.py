@@ -20,7 +20,7 @@ from ...machine.memory import available_memory
 from ...pool.calls import Call, Failed
 from ...tiling.run_tiled import run_batch
 from ..result import in_one_line
-from .image_job import ImageJob, ImageRun, Move, failed
+from .image_job import ImageJob, ImageRun, Move, result_of_failure
 from .restorer import RestoredImage, restore
 from .result import ImageResult
 
@@ -75,11 +75,11 @@ class ImageWorker:
                 if self._is_small(image):
                     reading.close()
                 with self._model:
-                    image.run(partial(self._moved, begun))
+                    image.run(partial(self._report_progress, begun))
                 with self._quiet:
                     return image.write()
         except Exception as error:  # noqa: BLE001 - a bad image never stops the others
-            return failed(error, Path(source))
+            return result_of_failure(error, Path(source))
 
     def small_file(self, source: str, target: str, most: int) -> ImageResult | None:
         """Restore an image file, also while the model runs for others.
@@ -92,10 +92,10 @@ class ImageWorker:
             image.read()
             if image.image is None or math.prod(image.image.size) > most:
                 return None
-            image.run(partial(self._moved, 0))
+            image.run(partial(self._report_progress, 0))
             return image.write()
         except Exception as error:  # noqa: BLE001 - a bad image never stops the others
-            return failed(error, Path(source))
+            return result_of_failure(error, Path(source))
 
     def image(self, before: ImageData, name: str, how: Mapping[str, Any]) -> RestoredImage | Failed:
         """Restore an image; see `restore`."""
@@ -113,7 +113,7 @@ class ImageWorker:
         except Exception as error:  # noqa: BLE001 - the run reports it and goes on
             return Failed(str(in_one_line(error, Path("a tile"))))
 
-    def _moved(self, begun: int, done: int, total: int) -> None:
+    def _report_progress(self, begun: int, done: int, total: int) -> None:
         if self._stopped:
             raise NystraError("the run was stopped")
         self._move(begun * total + done, self._images * total)

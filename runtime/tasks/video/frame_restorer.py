@@ -40,7 +40,7 @@ def restore_singly(
 
     The workers of a pool restore a bounded number of frames at a time. Without one this process
     does, and runs no tiles again that equal those of the previous frame. The tiling is that of
-    `fixed_tiling`; files of further inputs in a folder are named like the frames.
+    `choose_tiling`; files of further inputs in a folder are named like the frames.
     """
     warnings: deque[list[str]] = deque()
     repeats = restorer.without_repeats(source.size, max_memory)
@@ -97,7 +97,7 @@ def restore_windows(
     """Yield the results of a network on frames, run on windows of the video.
 
     At most the frames of two windows are in memory at once. Tiles and time of a window are those of
-    its first frame. Tiling and overlap are those of `fixed_tiling` and `plan_windows`.
+    its first frame. Tiling and overlap are those of `choose_tiling` and `plan_windows`.
     """
     windows = plan_windows(source.count, restorer.length, overlap)
     ends = [window.start for window in windows[1:]] + [source.count]
@@ -146,7 +146,7 @@ class _PendingFrame:
         return RestoredImage(with_pixels(self.image, pixels), tiles, warnings, seconds)
 
 
-def fixed_tiling(
+def choose_tiling(
     network: TiledNetwork, size: tuple[int, int], options: RunOptions
 ) -> dict[str, Any]:
     """Return the tile and the overlap of all frames (H, W), so that seams do not move.

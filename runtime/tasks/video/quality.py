@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...images.images import read_image
-from ...images.pairs import paired_images
+from ...images.pairs import pair_images
 from ...metrics.image_quality import Flicker
 from ...session import Session
 from ...video.frame_folder import FrameFolder
@@ -35,7 +35,7 @@ def validate_clip(
     Args:
         session: The model.
         input_folder: The frames, ordered by the numbers in their names.
-        truth_folder: The expected frames; see `paired_images` for the names.
+        truth_folder: The expected frames; see `pair_images` for the names.
         crop_border: Pixels left out on every side; None is the scale (0 at scale 1).
         channel: ``y`` or ``rgb``.
         options: Overlap in time, and noise.
@@ -44,7 +44,7 @@ def validate_clip(
     Raises:
         NystraError: A frame cannot be read, has no partner or another size than expected.
     """
-    truths = dict(paired_images(input_folder, truth_folder))
+    truths = dict(pair_images(input_folder, truth_folder))
     source = FrameFolder(Path(input_folder), files=list(truths))
     scale, frames = restore_frames(session, source, RunOptions(), options or VideoOptions())
     border = crop_border if crop_border is not None else (scale if scale > 1 else 0)

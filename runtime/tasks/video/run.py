@@ -28,7 +28,7 @@ from ..result import in_one_line
 from .clip_restorer import clip_restorer_for
 from .frame_restorer import (
     FrameSource,
-    fixed_tiling,
+    choose_tiling,
     restore_singly,
     restore_windows,
     share_tiles,
@@ -141,7 +141,7 @@ def restore_frames(
         if paths:
             raise NystraError(f"a video model takes no {' and no '.join(paths)}: omit it")
         clips = clip_restorer_for(session, video.noise)
-        scale, tiling = clips.network.scale, fixed_tiling(clips.network, source.size, options)
+        scale, tiling = clips.network.scale, choose_tiling(clips.network, source.size, options)
         if pool is not None:
             clips = replace(clips, network=share_tiles(clips.network, pool))
         return scale, restore_windows(clips, tiling, video.time_overlap, source)
@@ -150,7 +150,7 @@ def restore_frames(
             raise NystraError(f"{flag} does not apply to a model of single images: omit it")
     restorer = restorer_for(session)
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
-    tiling = fixed_tiling(restorer, source.size, options)
+    tiling = choose_tiling(restorer, source.size, options)
     memory = options.max_memory
     return restorer.scale, restore_singly(restorer, tiling, auxiliary, source, memory, pool)
 

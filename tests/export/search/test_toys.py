@@ -9,13 +9,13 @@ import found_toys as toys
 from nystra.core.ports.port import Port
 from nystra.export.attention.site import find_sites
 from nystra.export.load.searching import at_shapes
-from nystra.export.load.searching import searched as in_graph
+from nystra.export.load.searching import search_attention as in_graph
 from nystra.export.rewrite.replacement import insert_replacements
 from nystra.export.rewrite.site_modules import FoundMap, FoundWindows, ignore_scores
 from nystra.export.search.places import decode
 from nystra.export.search.provenance import Provenance
 from nystra.export.tracing import examples
-from nystra.export.tracing.programs import exported, recorded
+from nystra.export.tracing.programs import export_program, record_program
 from nystra.models.facts import Facts
 from searched_graphs import AXES, Searched, graph_of, noise, of_any_size, of_one_size
 
@@ -75,7 +75,7 @@ def test_shifted_windows_as_long_as_small_maps_are_searched_in_larger_ones(
 ) -> None:
     monkeypatch.setattr(examples, "_LEAST_UNIT", 4)  # images are half as large, windows too
     network = toys.lively(ShiftedInPadding())
-    model = graph_of(network, *exported(network, (noise(3, 3, 32, 48),), (AXES,)))
+    model = graph_of(network, *export_program(network, (noise(3, 3, 32, 48),), (AXES,)))
     facts = Facts(
         architecture="toy",
         task="restoration",
@@ -188,7 +188,7 @@ class Pooled(nn.Module):
 @pytest.mark.full
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_pooling_that_keeps_the_map_keeps_its_places(stride: int) -> None:
-    model = graph_of(Pooled(stride), recorded(Pooled(stride), (noise(1, 3, 6, 8),)))
+    model = graph_of(Pooled(stride), record_program(Pooled(stride), (noise(1, 3, 6, 8),)))
     run = Provenance(at_shapes(model, {"image": (1, 3, 6, 8)})).run(model.graph)
     pooled = run.value(model.graph.outputs[0])
     assert pooled is not None
