@@ -133,6 +133,7 @@ def _run_stages(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
         validated.fidelity,
         validated.speed,
         planned.proposal,
+        planned.settings,
         _suggest(prepared, planned),
         validated.notes,
         (*planned.warnings, *built.warnings, *validated.warnings),

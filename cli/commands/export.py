@@ -166,6 +166,7 @@ def _as_dict(result: ExportResult) -> dict[str, Any]:
         "against_torch": result.validation.as_dict(),
         "fidelity": result.fidelity.as_dict(),
         "planning": result.proposal.figures or None,
+        "settings": result.settings.figures or None,
         "speed": None if result.speed is None else result.speed.as_dict(),
         "suggestion": result.suggestion or None,
         "seconds": dict(result.seconds),

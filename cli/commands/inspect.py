@@ -96,6 +96,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     from ...export.load.images import calibration_feeds
     from ...export.load.module_sites import with_found_sites
     from ...export.load.network import load_for
+    from ...export.plan.settings import choose_settings
     from ...export.report.inspection import inspect_network
     from ..flags.plan_flags import plan_from
 
@@ -106,6 +107,11 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         plan = plan.for_architecture(loaded.facts.architecture)
         resolved = resolve(plan, loaded.network, loaded.unserved)
         samples = calibration_feeds(loaded.facts, args.calibrate)
+        output = loaded.facts.outputs[0]
+        settings = choose_settings(
+            loaded.network, output, plan, resolved, samples, progress=progress
+        )
+        resolved = settings.sites
         inspection = inspect_network(loaded.network, loaded.facts, resolved, samples, progress)
     reports = inspection.sites
     by_loss = sorted(reports, key=lambda report: -(report.error or 0.0))
@@ -150,6 +156,8 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     if worst := [f"{site.path} ({site.error:.2%})" for site in by_loss[:3] if site.error]:
         echo(f"largest error: {', '.join(worst)}")
     echo(inspection.sentence())
+    if settings.summary:
+        echo(f"settings: {settings.summary}")
     return 0
 
 

@@ -66,7 +66,7 @@ def _describe_unchanged(
         planned = plan.at(site.path)
         chosen = resolved[site.path]
         reason = find_unsupported_reason(planned, site.module) or chosen.reason
-        if chosen != planned and reason:
+        if chosen.name != planned.name and reason:
             groups.setdefault(reason, []).append(site.path)
     warnings = []
     for reason, paths in sorted(groups.items()):

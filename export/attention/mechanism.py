@@ -7,6 +7,7 @@ of site that it supports. The table of all is in ``registry.py``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -52,6 +53,22 @@ class Mechanism(Options):
     def at(self, geometry: Geometry) -> Mechanism:
         """Return the mechanism with its parameters for a site of this geometry, which it fits."""
         return self
+
+    def settings(self, geometry: Geometry) -> Sequence[Mechanism]:
+        """Return what it may be at a site where its parameters are not all given.
+
+        Where there is a choice, `choose_settings` measures all of them.
+        """
+        return ()
+
+    def operations(self, head_dim: int, value_dim: int) -> float:
+        """Return about the multiply-adds of a query, by which its settings are compared.
+
+        Args:
+            head_dim: Channels of queries and keys.
+            value_dim: Channels of values.
+        """
+        return 0.0
 
     def for_architecture(self, architecture: str) -> Mechanism:
         """Return the mechanism that a preset stands for in an architecture, others themselves."""

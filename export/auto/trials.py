@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -18,7 +17,7 @@ from ...core.ports.port import Size
 from ...models.facts import Facts
 from ...models.own.plain_copy import state_sha256
 from ...runtime.images.images import read_image
-from ...runtime.metrics.measures import measure_for
+from ...runtime.metrics.measures import mean_square, measure_for
 from ...runtime.timing.turns import least_seconds
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, neutral, swap
@@ -111,8 +110,7 @@ class Trials:
         for name, output in self._outputs(plan).items():
             psnr = measure.value(output, self._exact[name])
             part = "held_out" if name in self._images.held_out else "seen"
-            # 1 is the largest change.
-            changes[part].append(1.0 if math.isnan(psnr) else 10.0 ** (-psnr / 10.0))
+            changes[part].append(mean_square(psnr))
         return {part: sum(each) / len(each) for part, each in changes.items()}
 
     def _outputs(self, plan: Sites) -> dict[str, Array]:

@@ -19,6 +19,7 @@ from ..load.file_type import is_onnx
 from ..load.stage import Prepared
 from .naming import output_path
 from .replacing import export_form, refuse_own_source, refuse_to_replace
+from .settings import Settings, choose_settings
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Planned:
         unchanged: Why planned sites keep the network's own attention in the file, by path.
         warnings: One sentence each.
         proposal: The plan as requested, before it was resolved, and the result of a search.
+        settings: The parameters that the plan left open, as they were chosen.
     """
 
     plan: Plan
@@ -40,6 +42,7 @@ class Planned:
     unchanged: Mapping[str, str]
     warnings: tuple[str, ...]
     proposal: Proposal
+    settings: Settings
 
     @property
     def resolved(self) -> dict[str, Mechanism]:
@@ -73,7 +76,16 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     target = _target(prepared, output, resolved)
     if is_onnx(loaded.checkpoint.path):
         refuse_own_source(target, loaded.checkpoint.path)
-    resolved = prepared.graph.drop_slower(resolved, progress)
+    settings = choose_settings(
+        loaded.network,
+        loaded.facts.outputs[0],
+        plan,
+        resolved,
+        prepared.samples,
+        options.min_psnr,
+        progress,
+    )
+    resolved = prepared.graph.drop_slower(settings.sites, progress)
     unchanged = prepared.graph.kept_as_is
     written = replace(
         plan,
@@ -90,7 +102,9 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     )
     if not options.overwrite:
         refuse_to_replace(target, written, export_form(options))
-    return Planned(written, neutral(loaded.network), target, dict(unchanged), warnings, proposal)
+    return Planned(
+        written, neutral(loaded.network), target, dict(unchanged), warnings, proposal, settings
+    )
 
 
 def _choose_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:

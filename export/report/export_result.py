@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..auto_options import Proposal
 from ..load.source import Source
+from ..plan.settings import Settings
 from ..validate.fidelity import Fidelity
 from ..validate.model_file import FileValidation
 from ..validate.speed import Speed
@@ -29,6 +30,7 @@ class ExportResult:
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
         proposal: The chosen plan, and the result of a search.
+        settings: The parameters that the plan left open, as they were chosen.
         suggestion: One sentence about faster mechanisms, or "".
         notes: What a transform did, one sentence each.
         warnings: One sentence each.
@@ -46,6 +48,7 @@ class ExportResult:
     fidelity: Fidelity
     speed: Speed | None
     proposal: Proposal
+    settings: Settings
     suggestion: str
     notes: tuple[str, ...]
     warnings: tuple[str, ...]

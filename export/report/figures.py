@@ -24,6 +24,7 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
         ("model", str(result.model)),
         ("attention", _attention(result)),
         *([("auto", result.proposal.summary)] if result.proposal.summary else []),
+        *([("settings", result.settings.summary)] if result.settings.summary else []),
         ("graph", _graph(result)),
         ("precision", _precision(result)),
         (f"against {result.source.reference}", _agreement(result.validation)),

@@ -101,6 +101,8 @@ def _manifest(
     }
     if planned.proposal.figures:
         validation["planning"] = planned.proposal.figures
+    if planned.settings.figures:
+        validation["settings"] = planned.settings.figures
     if built.transformed is not None:
         validation["precision"] = {"name": label} | built.transformed.as_dict()
     return Manifest(

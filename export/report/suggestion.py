@@ -16,9 +16,11 @@ from ..attention.cluster.parameters import Cluster
 from ..attention.full.parameters import Full
 from ..attention.implementation import find_unsupported_reason
 from ..attention.mechanism import Mechanism
-from ..attention.site import find_sites, swap
+from ..attention.plan import Plan
+from ..attention.site import find_sites, resolve, swap
 from ..auto_options import DEFAULT_BUDGET
 from ..load.images import Feeds
+from ..plan.settings import choose_settings
 from ..pytorch.network_session import NetworkSession
 
 MIN_WINDOW = 16
@@ -60,10 +62,17 @@ def suggestion(
     }
     if not sites or not native.available():
         return ""
-    arrays = list(min(samples.values(), key=_pixels).values())
+    smallest = min(samples, key=lambda name: _pixels(samples[name]))
+    arrays = list(samples[smallest].values())
+    plan = Plan(Full(), dict.fromkeys(sites, Cluster()))
+    exported = choose_settings(
+        network, output, plan, resolve(plan, network), {smallest: samples[smallest]}
+    )
 
     def everywhere(mechanism: Cluster) -> Callable[[], Array]:
-        changed = {path: mechanism.at(module.geometry) for path, module in sites.items()}
+        changed: dict[str, Mechanism] = {path: exported.sites[path] for path in sites}
+        if mechanism != Cluster():
+            changed = {path: mechanism.at(module.geometry) for path, module in sites.items()}
         backend = NetworkSession(swap(network, {**resolved, **changed}, "operator"))
         return lambda: backend(*arrays)
 

@@ -106,6 +106,11 @@ def decibels(mean_square: float, peak: float = 1.0) -> float:
     return 20.0 * math.log10(peak) - 10.0 * math.log10(mean_square)
 
 
+def mean_square(psnr: float) -> float:
+    """Return the mean squared error, peak 1, of a PSNR in dB; 1, the largest one, of NaN."""
+    return 1.0 if math.isnan(psnr) else 10.0 ** (-psnr / 10.0)
+
+
 def clip_and_measure_psnr(
     got: Array, expected: Array, low: float = 0.0, high: float = 1.0
 ) -> float:

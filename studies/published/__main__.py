@@ -1,12 +1,14 @@
-"""Measure mechanisms on a published network whose weights are its authors'.
+"""Measure mechanisms on a published network whose weights are its authors', or a shipped one.
 
 All attentions are replaced, without training, by the operators' CPU kernels; the PSNR is that of
-luma, a border of the scale cropped. Weights and images are not shipped::
+luma, a border of the scale cropped. Weights and images of others are not shipped::
 
     python -m studies.published HPINet-M-x2.pth --set Set5 Set5/LR_bicubic/X2 Set5/HR
 
-A row has the loss in dB of each set, the mean PSNR against exact attention, and the processor time
-of the first set relative to exact attention (one thread, PyTorch around the kernels).
+A row has the loss in dB of each set, the mean PSNR against exact attention on the first set, and
+the processor time there relative to exact attention: the median of rounds in which both run (one
+thread, PyTorch around the kernels). ``chosen`` rows have the settings that an export chooses for a
+limit against exact attention, on the shipped photographs.
 """
 
 from __future__ import annotations
@@ -14,19 +16,24 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.parameters import Nystra
 from nystra.export.attention.nystromformer.parameters import Nystromformer
+from nystra.export.attention.plan import Plan, read_plan
+from nystra.export.attention.site import resolve, swap
+from nystra.export.load.images import calibration_feeds
+from nystra.export.plan.settings import choose_settings
 from nystra.models import LoadedModel, load
 from studies.published.hpinet import read
-from studies.quality.measure import ImageSet, Result, measure, with_kernels
+from studies.quality.measure import ImageSet, measure, with_kernels
 from studies.quality.tables import label
 
 MECHANISMS: tuple[Mechanism, ...] = (
@@ -36,55 +43,85 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Cluster((8, 8), 8),
     Cluster((8, 8), 8, 2),
     Cluster((2, 2), 8, order=1),
-    Cluster((8, 8), 4, 2),
-    Cluster((4, 4), 6),
+    Cluster((4, 4), 8, order=1),
     Nystra(),
     Nystromformer(),
 )
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A mechanism on a set: its outputs, and the processor time in seconds."""
-
-    result: Result
-    seconds: float
-
-
-def measured(model: LoadedModel, mechanism: Mechanism, images: ImageSet) -> Measured:
-    """Run the network with one mechanism at all sites."""
-    network = with_kernels(model, mechanism)
+def seconds_of(model: LoadedModel, network: nn.Module, images: ImageSet) -> float:
+    """Return the processor time of a network on a set, in seconds."""
     start = time.process_time()
-    result = measure(model, network, images)
-    return Measured(result, time.process_time() - start)
+    measure(model, network, images)
+    return time.process_time() - start
+
+
+def ratios_of(
+    model: LoadedModel, networks: Sequence[nn.Module], images: ImageSet, rounds: int
+) -> list[float]:
+    """Return the time of the second network relative to the first in each round."""
+    ratios = []
+    for _ in range(rounds):
+        first, second = (seconds_of(model, network, images) for network in networks)
+        ratios.append(second / first)
+    return ratios
+
+
+def chosen(model: LoadedModel, limit: float) -> tuple[str, nn.Module]:
+    """Return the network with the settings of ``cluster`` that an export chooses for a limit."""
+    plan = Plan(Cluster())
+    resolved = resolve(plan, model.network)
+    samples = calibration_feeds(model.facts, None)
+    output = model.facts.outputs[0]
+    settings = choose_settings(model.network, output, plan, resolved, samples, limit)
+    text = f"cluster, chosen for {limit:g} dB: {settings.summary.partition(':')[0]}"
+    return text, swap(model.network, settings.sites, "operator")
+
+
+def candidates(
+    model: LoadedModel, limits: Sequence[float], plans: Sequence[Path]
+) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the name and the network of each row."""
+    yield from (chosen(model, limit) for limit in limits)
+    for path in plans:
+        yield path.name, swap(model.network, resolve(read_plan(path), model.network), "operator")
+    for mechanism in MECHANISMS:
+        yield label(mechanism), with_kernels(model, mechanism, partial=True)
 
 
 def main() -> None:
     """Print the table in Markdown, a row when it is measured."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("weights", type=Path)
+    parser.add_argument(
+        "network", help="file of HPINet's weights, or the name of a shipped network"
+    )
     parser.add_argument("--scale", type=int, default=2, choices=(2, 4), help="(%(default)s)")
     parser.add_argument(
         "--set", action="append", required=True, nargs=3, metavar=("NAME", "INPUTS", "TRUTHS")
     )
+    parser.add_argument("--limits", type=float, nargs="*", default=(50.0, 55.0, 60.0, 65.0))
+    parser.add_argument("--plan", type=Path, nargs="*", default=(), help="plans of exports")
+    parser.add_argument("--rounds", type=int, default=3, help="of the times (%(default)s)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model = load(read(options.weights, options.scale))
+    is_file = Path(options.network).exists()
+    model = load(read(Path(options.network), options.scale) if is_file else options.network)
     sets = [ImageSet(name, Path(inputs), Path(truths)) for name, inputs, truths in options.set]
-    exact = [measured(model, Full(), images) for images in sets]
+    exact_network = with_kernels(model, Full())
+    exact = [measure(model, exact_network, images) for images in sets]
     print(f"| mechanism | {' | '.join(images.name for images in sets)} | against exact | time |")
     print("| --- |" + " ---: |" * (len(sets) + 2))
-    print(f"| exact | {' | '.join(f'{one.result.quality.psnr:.3f} dB' for one in exact)} | | 1 |")
-    for mechanism in MECHANISMS:
-        found = [measured(model, mechanism, images) for images in sets]
+    print(f"| exact | {' | '.join(f'{one.quality.psnr:.3f} dB' for one in exact)} | | 1 |")
+    for name, network in candidates(model, options.limits, options.plan):
+        found = [measure(model, network, images) for images in sets]
         losses = [
-            f"{after.result.quality.psnr - before.result.quality.psnr:.3f}"
+            f"{after.quality.psnr - before.quality.psnr:.4f}"
             for before, after in zip(exact, found, strict=True)
         ]
-        against = statistics.mean(found[0].result.against(exact[0].result))
-        ratio = found[0].seconds / exact[0].seconds
-        row = [label(mechanism), *losses, f"{against:.1f} dB", f"{ratio:.2f}"]
-        print(f"| {' | '.join(row)} |", flush=True)
+        against = statistics.mean(found[0].against(exact[0]))
+        ratios = ratios_of(model, (exact_network, network), sets[0], options.rounds)
+        ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        print(f"| {' | '.join([name, *losses, f'{against:.1f} dB', ratio])} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -107,6 +107,8 @@ def label(mechanism: Mechanism) -> str:
     if isinstance(mechanism, Cluster):
         (rows, columns), block = mechanism.sizes()
         text += f" {rows * columns}, block {block}"
+        text += f", {mechanism.rounds} more rounds" if mechanism.rounds else ""
+        text += f", order {mechanism.order}" if mechanism.order else ""
     return f"{text}, mask none" if mechanism.values().get("mask") == "none" else text
 
 

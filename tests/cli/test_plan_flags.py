@@ -79,7 +79,8 @@ def test_every_parameter_has_a_flag_that_refuses_nonsense(name: str, key: str) -
     if isinstance(kind, Switch):
         assert getattr(parsed("--attn", name, flag).default, key) is True
     else:
-        text = "4" if kind.default is None else kind.show(kind.default)
+        least = f"{max(1, kind.minimum)}" if isinstance(kind, Number) else "4"
+        text = least if kind.default is None else kind.show(kind.default)
         given = parsed("--attn", name, f"{flag}={text}").default
         assert given == mechanism(name, **{key: kind.read(key, text)})
         with pytest.raises(NystraError, match=f"^`{key}` is 'nonsense', expected "):

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from nystra.cli.main import export_main
 from nystra.export import Plan
 from nystra.export.auto_options import Proposal
+from nystra.export.plan.settings import Settings
 from nystra.export.plan.stage import Planned
 from nystra.export.validate.fidelity import Fidelity
 from nystra.export.validate.stage import _below
@@ -24,7 +25,7 @@ def test_a_window_that_ruins_the_image_fails_though_the_plan_is_exact() -> None:
     exact = {"a": float("inf")}
     fidelity = Fidelity(plan=exact, as_trained={"a": 10.0, "b": 11.8})
     network = torch.nn.Identity()
-    planned = Planned(Plan(), {}, Path("m.onnx"), {}, (), Proposal(Plan()))
+    planned = Planned(Plan(), {}, Path("m.onnx"), {}, (), Proposal(Plan()), Settings({}))
     (warning,) = _below(fidelity, None, network, planned)
     assert "10.9 dB against the network at its trained window, below 35.0 dB" in warning
     assert "`window_size`" in warning

@@ -38,8 +38,8 @@ def attend_free(
     values = v[:, :, key_before:]
     starts = _seeds(height, rows, k.device) * width, _seeds(width, columns, k.device)
     seeds = (starts[0].unsqueeze(1) + starts[1]).flatten()
-    members, centers = key_clusters(keys, seeds, mechanism.rounds)
-    records = cluster_records(keys, values, members, centers, mechanism.order)
+    members, centers = key_clusters(keys, seeds, mechanism.rounds or 0)
+    records = cluster_records(keys, values, members, centers, mechanism.order or 0)
     if geometry.apart:
         out = attend_clusters(own, centers, members.mT @ records, None, None, values)
         if first is None:

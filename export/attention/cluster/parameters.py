@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +35,21 @@ so much more that finer settings still cost little."""
 _FIRST_ORDER = (2, 2)
 """Clusters of order 1 in every window."""
 
+_SETTINGS: tuple[tuple[tuple[int, int], int, int], ...] = (
+    ((2, 2), 0, 0),
+    ((4, 4), 0, 0),
+    ((6, 6), 0, 0),
+    ((8, 8), 0, 0),
+    ((8, 8), 2, 0),
+    ((2, 2), 0, 1),
+    ((3, 3), 0, 1),
+    ((4, 4), 0, 1),
+)
+"""Clusters, rounds and order that are measured where none of them is given."""
+
+_SIDES = (4, 8)
+"""Blocks that are measured where none is given."""
+
 LARGEST = _DEFAULTS[0][0]
 """Number of tokens whose defaults maps and lists of any size have."""
 
@@ -55,8 +71,11 @@ class Cluster(Windowed):
         ({"clusters": (8, 8), "block": 4}, False),
         ({"clusters": (2, 2), "block": 8}, False),
         ({"clusters": (4, 4), "block": 8}, True),
+        ({"clusters": (6, 6), "block": 8}, False),
         ({"clusters": (8, 8), "block": 8}, False),
+        ({"clusters": (8, 8), "block": 8, "rounds": 2}, False),
         ({"clusters": (2, 2), "block": 8, "order": 1}, False),
+        ({"clusters": (3, 3), "block": 8, "order": 1}, False),
     )
 
     clusters: tuple[int, int] | None = option(
@@ -65,7 +84,7 @@ class Cluster(Windowed):
             "clusters of keys per window",
             "clusters",
             MAX_CLUSTERS,
-            default_text="4x4; 8x8 in windows of 2,304 tokens and more, such as 48x48",
+            default_text="4x4 and more, as measured",
         )
     )
     block: int | None = option(
@@ -74,17 +93,20 @@ class Cluster(Windowed):
             "side of the blocks of exact attention",
             2,
             MAX_BLOCK,
-            default_text="4; 8 in windows of 1,024 tokens and more, such as 32x32",
+            default_text="4 or 8, as measured",
         )
     )
-    rounds: int = option(operator_option(SCHEMA, "rounds"))
-    order: int = option(
+    rounds: int | None = option(
+        replace(operator_option(SCHEMA, "rounds"), default=None, default_text="0, or measured")
+    )
+    order: int | None = option(
         Number(
-            0,
+            None,
             "1: a cluster also has the covariance of its keys and values; for smooth attention in "
             "large windows with few clusters",
             0,
             1,
+            default_text="0, or measured",
         )
     )
     bias_block: int = option(
@@ -133,7 +155,50 @@ class Cluster(Windowed):
         clusters, block = self.sizes(tokens)
         if isinstance(geometry, WindowGeometry):
             block = self._blocks(geometry)[0]
-        return replace(self, clusters=clusters, block=block)
+        return replace(
+            self,
+            clusters=clusters,
+            block=block,
+            rounds=self.rounds or 0,
+            order=self.order or 0,
+        )
+
+    def changed(self) -> dict[str, Any]:
+        """Return the values that are not the default; no rounds and order 0 are, if not chosen."""
+        return {name: value for name, value in super().changed().items() if value}
+
+    def settings(self, geometry: Geometry) -> Sequence[Cluster]:
+        """Return its usual setting first, then those of `_SETTINGS` and `_SIDES`."""
+        found = [self.at(geometry)]
+        for clusters, rounds, order in self._numbers():
+            for side in (self.block,) if self.block else _SIDES:
+                tried = replace(self, clusters=clusters, block=side, rounds=rounds, order=order)
+                if not tried.fits(geometry):
+                    found.append(tried.at(geometry))
+        return [*dict.fromkeys(found)]
+
+    def _numbers(self) -> list[tuple[tuple[int, int] | None, int | None, int | None]]:
+        """Return clusters, rounds and order: the given ones, or all that agree with these."""
+        if self.clusters:
+            return [(self.clusters, self.rounds, self.order)]
+        return [
+            (clusters, rounds if self.rounds is None else self.rounds, order)
+            for clusters, rounds, order in _SETTINGS
+            if self.order in (None, order)
+        ]
+
+    def operations(self, head_dim: int, value_dim: int) -> float:
+        """Return about the multiply-adds of a query; weights as measured with the CPU kernels.
+
+        Of the logits of the own block, of those of clusters, of the distances from centers in each
+        round, and of the covariances.
+        """
+        clusters, block = self.sizes()
+        count = math.prod(clusters)
+        own = block**2 * (head_dim + value_dim) / 2
+        distances = 1.5 * (1 + (self.rounds or 0)) * count * head_dim
+        covariances = (self.order or 0) * (10 + 1.5 * count) * head_dim * value_dim
+        return own + count * (head_dim + value_dim) + distances + covariances
 
     def sizes(self, tokens: int = 0) -> tuple[tuple[int, int], int]:
         """Return clusters and block; defaults depend on the number of tokens in a window.
@@ -172,7 +237,7 @@ class Cluster(Windowed):
             "bias": int(bias),
             "cluster_rows": clusters[0],
             "cluster_cols": clusters[1],
-            "rounds": self.rounds,
+            "rounds": self.rounds or 0,
             "block": block,
             "bias_block": self.bias_block or _bias_block(sides, geometry, bias),
         }

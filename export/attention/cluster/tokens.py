@@ -63,7 +63,9 @@ def attend_tokens(
         for row in cluster_seeds(key_grid[0], clusters[0])
         for column in cluster_seeds(key_grid[1], clusters[1])
     ]
-    members, centers = key_clusters(grid_k, torch.tensor(seeds, device=k.device), mechanism.rounds)
+    members, centers = key_clusters(
+        grid_k, torch.tensor(seeds, device=k.device), mechanism.rounds or 0
+    )
     steps = zip(query_grid, (block, along), strict=True)
     bounds = [[*range(0, size, step), size] for size, step in steps]
     queries = Blocks.of(bounds, q.device)
@@ -72,7 +74,7 @@ def attend_tokens(
     own_q = queries.cut(q[:, :, before:] * geometry.scale)
     own_k = keys.cut(grid_k)
     own_v = keys.cut(grid_v)
-    records = cluster_records(grid_k, grid_v, members, centers, mechanism.order)
+    records = cluster_records(grid_k, grid_v, members, centers, mechanism.order or 0)
     sums = (keys.cut(members) * keys.real.unsqueeze(-1)).mT @ keys.cut(records)
     near = own_q @ own_k.mT
     exact_k = k[:, :, :key_before].unsqueeze(2)

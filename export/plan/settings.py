@@ -1,0 +1,325 @@
+"""The settings of a mechanism where they are not given, by the errors that they make on images.
+
+What a linear form loses depends on how sharp the attention of a network is, and on what the network
+makes of its errors. Both are measured, for each class of sites of the same geometry:
+
+1. All settings are computed at every site of the network as trained: the errors of the site.
+2. The network is run with the usual setting at one class at a time: the change of its output that
+   comes with this error. That of another error is taken to be in proportion to its square, and that
+   of several classes to be the sum.
+3. A class has the setting with the smallest error among those that take few operations beside
+   exact attention. Then the setting of one class after the other is replaced, each time by the one
+   that gains most for its operations, until the output is expected to keep the limit. The network
+   is run with them; if its output changes by more, the expectation is corrected.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...core.arrays import Array
+from ...core.json_text import json_number
+from ...core.ports.port import Port
+from ...core.text import counted
+from ...models.geometry import TokenGeometry, WindowGeometry
+from ...runtime.metrics.measures import decibels, mean_square, measure_for
+from ..attention.implementation import AnySite, geometry_for, implement
+from ..attention.mechanism import Mechanism
+from ..attention.plan import Plan
+from ..attention.site import Site, find_sites, neutral, swap
+from ..load.images import Feeds
+from ..pytorch.network_session import NetworkSession
+
+DEFAULT_LIMIT = 55.0
+"""dB against exact attention that are sufficient."""
+
+_MOST_IMAGES = 4
+_RUNS = 3
+"""Most runs with chosen settings."""
+
+_FEW_OPERATIONS = 0.2
+"""Share of the operations of exact attention that a setting may take in any case."""
+
+_MOST_OPERATIONS = 2 / 3
+"""Share of them that it may take for the limit."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The mechanism of every site, and what was measured.
+
+    Attributes:
+        sites: Path of a site -> its mechanism.
+        summary: One line; "" if nothing was to be chosen.
+        figures: The same in JSON form.
+    """
+
+    sites: dict[str, Mechanism]
+    summary: str = ""
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+def choose_settings(
+    network: nn.Module,
+    output: Port,
+    plan: Plan,
+    resolved: Mapping[str, Mechanism],
+    samples: Mapping[str, Feeds],
+    limit: float | None = None,
+    progress: Progress = lambda _: None,
+) -> Settings:
+    """Choose the parameters that a plan leaves open, by the change of the output on images.
+
+    Args:
+        network: The loaded network.
+        output: Its output.
+        plan: The plan; parameters that it gives are kept.
+        resolved: Mechanism of every site under the plan, from `resolve`.
+        samples: Inputs by name of the image; the first four are used.
+        limit: PSNR in dB against exact attention that is sufficient, that of the mean squared
+            change over the images; None: `DEFAULT_LIMIT`.
+        progress: Called with the name of each step.
+
+    Returns:
+        The sites, as before where nothing is to be chosen.
+    """
+    classes = _classes(network, plan, resolved)
+    if not classes:
+        return Settings(dict(resolved))
+    headline = measure_for(output).headline
+    if headline != "psnr":
+        text = f"usual settings: outputs are compared by {headline}, for which there is no limit"
+        return Settings(dict(resolved), text)
+    progress(f"measure settings at {len(classes)} kinds of sites")
+    trial = _Trial(network, output, dict([*samples.items()][:_MOST_IMAGES]))
+    trial.measure_errors(classes)
+    before = trial.change_by(resolved)
+    for number, group in enumerate(classes, 1):
+        progress(f"{number}/{len(classes)} run with one kind of sites")
+        alone = trial.exact | {path: resolved[path] for path in group.paths}
+        group.change = trial.change_by(alone) if len(classes) > 1 else before
+        group.take_cheap()
+    limit = DEFAULT_LIMIT if limit is None else limit
+    sites, change = dict(resolved), before
+    budget = mean_square(limit)
+    expected = sum(group.change for group in classes)
+    for number in range(1, _RUNS + 1):
+        _refine(classes, budget * expected / max(change, 1e-30))
+        finer = {path: group.setting for group in classes for path in group.paths}
+        if sites == sites | finer:
+            break
+        progress(f"{number}/{_RUNS} run with finer settings")
+        sites |= finer
+        change = trial.change_by(sites)
+        if change <= budget:
+            break
+        expected = sum(group.expected() for group in classes)
+    return Settings(sites, *_described(classes, len(trial.samples), limit, before, change))
+
+
+@dataclass
+class _Tried:
+    """A setting at a class of sites.
+
+    Attributes:
+        setting: The setting.
+        operations: About its multiply-adds on all images.
+        error: Sum of the squared errors of the sites' outputs.
+    """
+
+    setting: Mechanism
+    operations: float = 0.0
+    error: float = 0.0
+
+
+@dataclass
+class _Class:
+    """Sites of the same geometry and plan, whose settings are chosen together.
+
+    Attributes:
+        paths: Paths of its sites.
+        tried: Its settings, the usual one first.
+        exact: Multiply-adds of exact attention on all images.
+        change: Mean squared change of the output with the usual setting at these sites alone.
+        chosen: The chosen setting.
+    """
+
+    paths: list[str]
+    tried: list[_Tried]
+    exact: float = 0.0
+    change: float = 0.0
+    chosen: _Tried = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chosen = self.tried[0]
+
+    @property
+    def setting(self) -> Mechanism:
+        """The chosen setting."""
+        return self.chosen.setting
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form: the chosen setting, and the expected PSNR with each."""
+        expected = {str(tried.setting): self.expected(tried) for tried in self.tried}
+        return {
+            "sites": self.paths,
+            "setting": str(self.setting),
+            "expected_psnr": {
+                text: json_number(decibels(change)) for text, change in expected.items()
+            },
+        }
+
+    def expected(self, tried: _Tried | None = None) -> float:
+        """Return the change of the output that is expected with a setting, or the chosen one."""
+        error = (tried or self.chosen).error
+        return self.change * error / max(self.tried[0].error, 1e-30)
+
+    def take_cheap(self) -> None:
+        """Choose the setting with the smallest error that takes few operations."""
+        most = max(self.tried[0].operations, _FEW_OPERATIONS * self.exact)
+        cheap = [tried for tried in self.tried if tried.operations <= most]
+        self.chosen = min(cheap, key=lambda tried: tried.error)
+
+    def steps(self) -> list[tuple[float, _Tried]]:
+        """Return the settings with smaller errors, and what each gains for its operations."""
+        least = self.exact * 1e-6  # also of a setting that takes no more than the chosen one
+        return [
+            (
+                (self.expected() - self.expected(tried))
+                / max(tried.operations - self.chosen.operations, least),
+                tried,
+            )
+            for tried in self.tried
+            if tried.error < self.chosen.error and tried.operations <= _MOST_OPERATIONS * self.exact
+        ]
+
+
+def _classes(network: nn.Module, plan: Plan, resolved: Mapping[str, Mechanism]) -> list[_Class]:
+    """Return the classes of sites that have a choice of settings."""
+    groups: dict[str, list[Site]] = {}
+    for site in find_sites(network):
+        planned = plan.at(site.path)
+        if resolved[site.path].name == planned.name:
+            form = getattr(site.module, "geometry", None)
+            key = repr((type(site.module).__name__, form, planned))
+            groups.setdefault(key, []).append(site)
+    classes = []
+    for sites in groups.values():
+        planned, module = plan.at(sites[0].path), sites[0].module
+        settings = planned.settings(geometry_for(planned, module))
+        if len(settings) > 1:
+            classes.append(_Class([site.path for site in sites], [*map(_Tried, settings)]))
+    return classes
+
+
+def _refine(classes: list[_Class], allowed: float) -> None:
+    """Choose settings with smaller errors until the change is expected to be allowed."""
+    while sum(group.expected() for group in classes) > allowed:
+        steps = [(*step, group) for group in classes for step in group.steps()]
+        if not steps:
+            return
+        _, tried, group = max(steps, key=lambda step: step[0])
+        group.chosen = tried
+
+
+class _Trial:
+    """Runs of a network on images, compared with exact attention.
+
+    Attributes:
+        exact: The network's own mechanism of every site.
+        samples: The images.
+    """
+
+    def __init__(self, network: nn.Module, output: Port, samples: Mapping[str, Feeds]) -> None:
+        self.exact, self.samples = neutral(network), samples
+        self._network = network
+        self._measure = measure_for(output)
+        self._expected: list[Array] = []
+
+    def measure_errors(self, classes: list[_Class]) -> None:
+        """Run with exact attention, and add the errors and operations of all settings."""
+        probed = swap(self._network, self.exact, "operator")
+        groups = {path: group for group in classes for path in group.paths}
+        for site in find_sites(probed):
+            if site.path in groups:
+                probe: Any = _Probe(site.module, groups[site.path])
+                site.module.implementation = probe
+        self._expected = self._outputs(probed)
+
+    def change_by(self, sites: Mapping[str, Mechanism]) -> float:
+        """Return the mean squared change of the output with these mechanisms."""
+        outputs = self._outputs(swap(self._network, sites, "operator"))
+        changes = [
+            mean_square(self._measure.value(got, expected))
+            for got, expected in zip(outputs, self._expected, strict=True)
+        ]
+        return sum(changes) / len(changes)
+
+    def _outputs(self, network: nn.Module) -> list[Array]:
+        session = NetworkSession(network)
+        return [session(*feeds.values()) for feeds in self.samples.values()]
+
+
+class _Probe:
+    """Exact attention of a site, which also computes all settings of its class."""
+
+    def __init__(self, site: AnySite, group: _Class) -> None:
+        self.exact: Any = site.implementation
+        self.group = group
+        self.computed: list[Any] = [
+            implement(tried.setting, site, "operator") for tried in group.tried
+        ]
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        out: Tensor = self.exact(*arguments)
+        keys, head_dim, value_dim = _sizes(arguments)
+        queries = out.numel() / value_dim
+        self.group.exact += queries * keys * (head_dim + value_dim)
+        for tried, compute in zip(self.group.tried, self.computed, strict=True):
+            tried.operations += queries * tried.setting.operations(head_dim, value_dim)
+            tried.error += float(((compute(*arguments) - out).double() ** 2).sum())
+        return out
+
+
+def _sizes(arguments: tuple[Any, ...]) -> tuple[int, int, int]:
+    """Return the keys of a query, and the channels of keys and values, of a call of a site."""
+    geometry = arguments[-1]
+    if isinstance(geometry, WindowGeometry):
+        return geometry.keys, geometry.head_dim, geometry.value_dim
+    _, k, v = arguments[:3]
+    if isinstance(geometry, TokenGeometry):
+        return k.shape[2], k.shape[3], v.shape[3]
+    return k.shape[2] * k.shape[3], k.shape[1], v.shape[1]
+
+
+def _described(
+    classes: list[_Class], images: int, limit: float, before: float, change: float
+) -> tuple[str, dict[str, Any]]:
+    """Return what was chosen and why, in one line and in JSON form."""
+    usual, chosen = decibels(before), decibels(change)
+    counts: Counter[str] = Counter()
+    for group in classes:
+        counts[str(group.setting).partition(" ")[2]] += len(group.paths)
+    settings = ", ".join(f"{text} at {counted(n, 'site')}" for text, n in counts.items())
+    on = f"on {counted(images, 'image')}, {limit:g} wanted"
+    if all(group.chosen is group.tried[0] for group in classes):
+        text = f"{settings}, the usual ones: {chosen:.1f} dB against exact attention {on}"
+    else:
+        text = (
+            f"{settings}: {chosen:.1f} dB against exact attention {on}; the usual ones give "
+            f"{usual:.1f}"
+        )
+    figures = {
+        "wanted": limit,
+        "psnr": json_number(chosen),
+        "usual_psnr": json_number(usual),
+        "classes": [group.as_dict() for group in classes],
+    }
+    return text, figures
