@@ -8,7 +8,8 @@ luma, a border of the scale cropped. Weights and images of others are not shippe
 A row has the loss in dB of each set, the mean PSNR against exact attention on the first set, and
 the processor time there relative to exact attention: the median of rounds in which both run (one
 thread, PyTorch around the kernels). ``chosen`` rows have the settings that an export chooses for a
-limit against exact attention, on the shipped photographs.
+limit against exact attention, on the shipped photographs; ``auto`` rows the plan that
+``--attn auto`` takes for it.
 """
 
 from __future__ import annotations
@@ -16,36 +17,41 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from nystra.export import ExportOptions
 from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.full.parameters import Full
-from nystra.export.attention.mechanism import Mechanism
-from nystra.export.attention.nystra.parameters import Nystra
-from nystra.export.attention.nystromformer.parameters import Nystromformer
 from nystra.export.attention.plan import Plan, read_plan
+from nystra.export.attention.registry import mechanism, mechanism_class
 from nystra.export.attention.site import resolve, swap
+from nystra.export.auto.search import find_plan
+from nystra.export.auto_options import AutoOptions
 from nystra.export.load.images import calibration_feeds
+from nystra.export.load.stage import prepare
 from nystra.export.plan.settings import choose_settings
 from nystra.models import LoadedModel, load
+from nystra.models.own.network import OwnNetwork
+from nystra.models.pretrained import checkpoint_path
 from studies.published.hpinet import read
 from studies.quality.measure import ImageSet, measure, with_kernels
 from studies.quality.tables import label
 
-MECHANISMS: tuple[Mechanism, ...] = (
-    Cluster((4, 4), 4),
-    Cluster((8, 8), 4),
-    Cluster((4, 4), 8),
-    Cluster((8, 8), 8),
-    Cluster((8, 8), 8, 2),
-    Cluster((2, 2), 8, order=1),
-    Cluster((4, 4), 8, order=1),
-    Nystra(),
-    Nystromformer(),
+MECHANISMS = (
+    "cluster",
+    "cluster clusters=16 block=8",
+    "cluster clusters=64 block=4",
+    "cluster clusters=64 block=8",
+    "cluster clusters=64 block=8 rounds=2",
+    "cluster clusters=4 block=8 order=1",
+    "cluster clusters=16 block=8 order=1",
+    "nystra",
+    "nystromformer",
 )
 
 
@@ -78,15 +84,27 @@ def chosen(model: LoadedModel, limit: float) -> tuple[str, nn.Module]:
     return text, swap(model.network, settings.sites, "operator")
 
 
-def candidates(
-    model: LoadedModel, limits: Sequence[float], plans: Sequence[Path]
-) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the name and the network of each row."""
-    yield from (chosen(model, limit) for limit in limits)
-    for path in plans:
-        yield path.name, swap(model.network, resolve(read_plan(path), model.network), "operator")
-    for mechanism in MECHANISMS:
-        yield label(mechanism), with_kernels(model, mechanism, partial=True)
+def searched(source: Path | OwnNetwork, model: LoadedModel, limit: float) -> tuple[str, nn.Module]:
+    """Return the network with the plan that ``--attn auto`` takes for a limit."""
+    options = ExportOptions(AutoOptions(), min_psnr=limit)
+    proposal = find_plan(prepare(source, options, lambda _: None), AutoOptions(), lambda _: None)
+    text = f"auto, {limit:g} dB: {proposal.summary.partition(':')[0]}"
+    return text, swap(model.network, resolve(proposal.plan, model.network), "operator")
+
+
+def planned(model: LoadedModel, path: Path) -> tuple[str, nn.Module]:
+    """Return the network with the plan of an export."""
+    return path.name, swap(model.network, resolve(read_plan(path), model.network), "operator")
+
+
+def everywhere(model: LoadedModel, text: str) -> tuple[str, nn.Module]:
+    """Return the network with one mechanism: ``cluster clusters=64 block=8``."""
+    name, *values = text.split()
+    kinds = mechanism_class(name).declared()
+    given = (value.split("=") for value in values)
+    parameters = {key: kinds[key].read(key, value) for key, value in given}
+    parsed = mechanism(name, **parameters)
+    return label(parsed), with_kernels(model, parsed, partial=True)
 
 
 def main() -> None:
@@ -100,19 +118,31 @@ def main() -> None:
         "--set", action="append", required=True, nargs=3, metavar=("NAME", "INPUTS", "TRUTHS")
     )
     parser.add_argument("--limits", type=float, nargs="*", default=(50.0, 55.0, 60.0, 65.0))
+    parser.add_argument("--auto", type=float, nargs="*", default=(50.0, 55.0))
     parser.add_argument("--plan", type=Path, nargs="*", default=(), help="plans of exports")
-    parser.add_argument("--rounds", type=int, default=3, help="of the times (%(default)s)")
+    parser.add_argument("--everywhere", nargs="*", default=MECHANISMS, help="(%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of the times; 0: none (%(default)s)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    is_file = Path(options.network).exists()
-    model = load(read(Path(options.network), options.scale) if is_file else options.network)
+    source: Path | OwnNetwork
+    if Path(options.network).exists():
+        source = OwnNetwork(read(Path(options.network), options.scale))
+    else:
+        source = checkpoint_path(options.network)
+    model = load(source)
     sets = [ImageSet(name, Path(inputs), Path(truths)) for name, inputs, truths in options.set]
     exact_network = with_kernels(model, Full())
     exact = [measure(model, exact_network, images) for images in sets]
     print(f"| mechanism | {' | '.join(images.name for images in sets)} | against exact | time |")
     print("| --- |" + " ---: |" * (len(sets) + 2))
     print(f"| exact | {' | '.join(f'{one.quality.psnr:.3f} dB' for one in exact)} | | 1 |")
-    for name, network in candidates(model, options.limits, options.plan):
+    rows = chain(
+        (chosen(model, limit) for limit in options.limits),
+        (searched(source, model, limit) for limit in options.auto),
+        (planned(model, path) for path in options.plan),
+        (everywhere(model, text) for text in options.everywhere),
+    )
+    for name, network in rows:
         found = [measure(model, network, images) for images in sets]
         losses = [
             f"{after.quality.psnr - before.quality.psnr:.4f}"
@@ -120,7 +150,9 @@ def main() -> None:
         ]
         against = statistics.mean(found[0].against(exact[0]))
         ratios = ratios_of(model, (exact_network, network), sets[0], options.rounds)
-        ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        ratio = ""
+        if ratios:
+            ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         print(f"| {' | '.join([name, *losses, f'{against:.1f} dB', ratio])} |", flush=True)
 
 
