@@ -1,0 +1,77 @@
+"""The commands of the studies' pages run: exact figures are those of the page, others are reduced.
+
+Commands that train, and tables of quality, run reduced in the other files of this folder.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shared import ROOT
+
+pytestmark = pytest.mark.release
+
+
+def run(command: str, folder: Path) -> str:
+    """Return what a study prints, which runs in a folder."""
+    ended = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with images ``a.png`` and ``b.png`` of two sizes, as sets have them, and classes."""
+    random = np.random.default_rng(0)
+    for name in ("a", "b"):
+        noise = Image.fromarray(random.integers(0, 256, (24, 32, 3), dtype=np.uint8))
+        for place, size in (("HR", (128, 96)), ("LR", (64, 48)), (f"classes/{name}", (32, 32))):
+            (tmp_path / place).mkdir(parents=True, exist_ok=True)
+            noise.resize(size, Image.Resampling.BICUBIC).save(tmp_path / place / f"{name}.png")
+    (tmp_path / "table.json").write_text(json.dumps({"psal3": {"psal3": [0.01, 0.02]}}))
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["studies.vit.costs count", "studies.vit.published --rounds 0"])
+def test_exact_figures_are_those_of_the_page(command: str, tmp_path: Path) -> None:
+    """The page may have further columns: latency."""
+    page = (ROOT / "studies" / "measurements" / "vit.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in run(command, tmp_path).splitlines() if line.startswith("| ")]
+    assert len(rows) > 15
+    for row in rows:
+        assert any(line.startswith(row.removesuffix(" |")) for line in page), row
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "studies.paper memory --sides 8",
+        "studies.paper windows --windows 8 --rounds 1",
+        "studies.psal.colorization --train HR --test HR --steps 1 --images 1 --only psal3",
+        "studies.psal.costs_figure table.json 5.png",
+        "studies.psal.inpainting HR/a.png --height 64 --width 64 --hole 16",
+        "studies.psal.memory --sides 64",
+        "studies.psal.reconstruction HR/a.png HR/b.png --sides 64 --temperature 0.3 --seeds 0",
+        "studies.quality.sheet --out sheet.png swinir_x2_w16:LR/a.png:HR/a.png",
+        "studies.vit.costs memory --sides 64 --engines PyTorch",
+        "studies.vit.costs time --seconds 0.1 --sides 64 --engines PyTorch",
+    ],
+)
+def test_a_command_runs(command: str, folder: Path) -> None:
+    if "costs_figure" in command:
+        pytest.importorskip("matplotlib")
+    run(command, folder)
