@@ -19,7 +19,7 @@ class PassResult:
 
     Attributes:
         model: The model.
-        notes: What the user should know, one sentence each.
+        notes: What it left alone and why, one sentence each: warnings of the export.
     """
 
     model: onnx.ModelProto

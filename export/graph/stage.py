@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -13,6 +13,7 @@ from ...core.metadata import ModelMetadata
 from ...runtime.backends import find_backend
 from ..attention.cost import quadratic_bytes
 from ..attention.mechanism import Mechanism
+from ..execute.editing import PassResult
 from ..load.stage import Prepared
 from ..plan.stage import Planned
 from ..progress import Steps
@@ -128,12 +129,16 @@ def _transform(
 
 
 def _finish(model: onnx.ModelProto, prepared: Prepared) -> tuple[str, ...]:
+    """Run the passes over a graph that is complete, in order; return their notes."""
+    passes: list[Callable[[onnx.ModelProto], PassResult]] = []
     if prepared.target is not None and prepared.target.finish is not None:
-        finish = prepared.target.finish()
-        return finish(model).notes
-    if prepared.options.functions == "inline":
-        inline_bodies(model)
-    return ()
+        passes.append(prepared.target.finish())
+    elif prepared.options.functions == "inline":
+        passes.append(inline_bodies)
+    notes: list[str] = []
+    for run in passes:
+        notes += run(model).notes
+    return tuple(notes)
 
 
 def _describe(

@@ -9,6 +9,7 @@ import onnx.inliner
 
 from ...plugins.domain import DOMAIN, opset_of
 from ...plugins.operators.functions import operator_bodies
+from ..execute.editing import PassResult
 
 _OPSETS = (18, 20)
 """The oldest and newest opsets that nodes are traced for; those of others have the same meaning."""
@@ -46,7 +47,7 @@ def attach_bodies(model: onnx.ModelProto) -> None:
             present.add(body.name)
 
 
-def inline_bodies(model: onnx.ModelProto) -> None:
+def inline_bodies(model: onnx.ModelProto) -> PassResult:
     """Replace every nystra node of a model by its body, in place; the result is plain ONNX."""
     inlined = onnx.inliner.inline_local_functions(model)
     kept = [opset for opset in inlined.opset_import if opset.domain != DOMAIN]
@@ -54,3 +55,4 @@ def inline_bodies(model: onnx.ModelProto) -> None:
     inlined.opset_import.extend(kept)
     del inlined.functions[:]
     model.CopyFrom(inlined)
+    return PassResult(model)

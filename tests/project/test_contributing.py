@@ -17,6 +17,7 @@ import toy_backend
 import toy_mechanism
 import toy_network
 import toy_operator
+import toy_pass
 import toy_rule
 import toy_target
 import toy_task
@@ -30,6 +31,7 @@ TOYS = [
         toy_network,
         toy_rule,
         toy_mechanism,
+        toy_pass,
         toy_backend,
         toy_task,
         toy_transform,
@@ -97,6 +99,8 @@ def test_one_of_each_together(tmp_path: Path) -> None:
     assert steps
     assert all((weight == np.round(weight)).all() for weight in steps)
     assert not all((weight / 2 == np.round(weight / 2)).all() for weight in steps)
+    assert model.graph.doc_string == "signed"
+    assert "a toy signed it" in report["warnings"]
     stated = {entry.key: entry.value for entry in model.metadata_props}
     assert stated["nystra.precision_parameters"] == "steps=128"
     for name in ("toy.onnx.npy", "same.toy.npy"):
