@@ -90,7 +90,7 @@ def choose_settings(
     Returns:
         The sites, as before where nothing is to be chosen.
     """
-    classes = _classes(network, plan, resolved)
+    classes = _find_classes(network, plan, resolved)
     if not classes:
         return Settings(dict(resolved))
     headline = measure_for(output).headline
@@ -120,8 +120,8 @@ def choose_settings(
         change = trial.change_by(sites)
         if change <= budget:
             break
-        expected = sum(group.expected() for group in classes)
-    return Settings(sites, *_described(classes, len(trial.samples), limit, before, change))
+        expected = sum(group.predict() for group in classes)
+    return Settings(sites, *_describe(classes, len(trial.samples), limit, before, change))
 
 
 @dataclass
@@ -167,7 +167,7 @@ class _Class:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form: the chosen setting, and the expected PSNR with each."""
-        expected = {str(tried.setting): self.expected(tried) for tried in self.tried}
+        expected = {str(tried.setting): self.predict(tried) for tried in self.tried}
         return {
             "sites": self.paths,
             "setting": str(self.setting),
@@ -176,7 +176,7 @@ class _Class:
             },
         }
 
-    def expected(self, tried: _Tried | None = None) -> float:
+    def predict(self, tried: _Tried | None = None) -> float:
         """Return the change of the output that is expected with a setting, or the chosen one."""
         error = (tried or self.chosen).error
         return self.change * error / max(self.tried[0].error, 1e-30)
@@ -192,7 +192,7 @@ class _Class:
         least = self.exact * 1e-6  # also of a setting that takes no more than the chosen one
         return [
             (
-                (self.expected() - self.expected(tried))
+                (self.predict() - self.predict(tried))
                 / max(tried.operations - self.chosen.operations, least),
                 tried,
             )
@@ -201,7 +201,9 @@ class _Class:
         ]
 
 
-def _classes(network: nn.Module, plan: Plan, resolved: Mapping[str, Mechanism]) -> list[_Class]:
+def _find_classes(
+    network: nn.Module, plan: Plan, resolved: Mapping[str, Mechanism]
+) -> list[_Class]:
     """Return the classes of sites that have a choice of settings."""
     groups: dict[str, list[Site]] = {}
     for site in find_sites(network):
@@ -221,7 +223,7 @@ def _classes(network: nn.Module, plan: Plan, resolved: Mapping[str, Mechanism]) 
 
 def _refine(classes: list[_Class], allowed: float) -> None:
     """Choose settings with smaller errors until the change is expected to be allowed."""
-    while sum(group.expected() for group in classes) > allowed:
+    while sum(group.predict() for group in classes) > allowed:
         steps = [(*step, group) for group in classes for step in group.steps()]
         if not steps:
             return
@@ -279,7 +281,7 @@ class _Probe:
 
     def __call__(self, *arguments: Any) -> Tensor:
         out: Tensor = self.exact(*arguments)
-        keys, head_dim, value_dim = _sizes(arguments)
+        keys, head_dim, value_dim = _read_sizes(arguments)
         queries = out.numel() / value_dim
         self.group.exact += queries * keys * (head_dim + value_dim)
         for tried, compute in zip(self.group.tried, self.computed, strict=True):
@@ -288,7 +290,7 @@ class _Probe:
         return out
 
 
-def _sizes(arguments: tuple[Any, ...]) -> tuple[int, int, int]:
+def _read_sizes(arguments: tuple[Any, ...]) -> tuple[int, int, int]:
     """Return the keys of a query, and the channels of keys and values, of a call of a site."""
     geometry = arguments[-1]
     if isinstance(geometry, WindowGeometry):
@@ -299,7 +301,7 @@ def _sizes(arguments: tuple[Any, ...]) -> tuple[int, int, int]:
     return k.shape[2] * k.shape[3], k.shape[1], v.shape[1]
 
 
-def _described(
+def _describe(
     classes: list[_Class], images: int, limit: float, before: float, change: float
 ) -> tuple[str, dict[str, Any]]:
     """Return what was chosen and why, in one line and in JSON form."""

@@ -73,7 +73,7 @@ def ratios_of(
     return ratios
 
 
-def chosen(model: LoadedModel, limit: float) -> tuple[str, nn.Module]:
+def choose_for(model: LoadedModel, limit: float) -> tuple[str, nn.Module]:
     """Return the network with the settings of ``cluster`` that an export chooses for a limit."""
     plan = Plan(Cluster())
     resolved = resolve(plan, model.network)
@@ -84,7 +84,9 @@ def chosen(model: LoadedModel, limit: float) -> tuple[str, nn.Module]:
     return text, swap(model.network, settings.sites, "operator")
 
 
-def searched(source: Path | OwnNetwork, model: LoadedModel, limit: float) -> tuple[str, nn.Module]:
+def search_for(
+    source: Path | OwnNetwork, model: LoadedModel, limit: float
+) -> tuple[str, nn.Module]:
     """Return the network with the plan that ``--attn auto`` takes for a limit."""
     options = ExportOptions(AutoOptions(), min_psnr=limit)
     proposal = find_plan(prepare(source, options, lambda _: None), AutoOptions(), lambda _: None)
@@ -92,12 +94,12 @@ def searched(source: Path | OwnNetwork, model: LoadedModel, limit: float) -> tup
     return text, swap(model.network, resolve(proposal.plan, model.network), "operator")
 
 
-def planned(model: LoadedModel, path: Path) -> tuple[str, nn.Module]:
+def follow_plan(model: LoadedModel, path: Path) -> tuple[str, nn.Module]:
     """Return the network with the plan of an export."""
     return path.name, swap(model.network, resolve(read_plan(path), model.network), "operator")
 
 
-def everywhere(model: LoadedModel, text: str) -> tuple[str, nn.Module]:
+def put_everywhere(model: LoadedModel, text: str) -> tuple[str, nn.Module]:
     """Return the network with one mechanism: ``cluster clusters=64 block=8``."""
     name, *values = text.split()
     kinds = mechanism_class(name).declared()
@@ -137,10 +139,10 @@ def main() -> None:
     print("| --- |" + " ---: |" * (len(sets) + 2))
     print(f"| exact | {' | '.join(f'{one.quality.psnr:.3f} dB' for one in exact)} | | 1 |")
     rows = chain(
-        (chosen(model, limit) for limit in options.limits),
-        (searched(source, model, limit) for limit in options.auto),
-        (planned(model, path) for path in options.plan),
-        (everywhere(model, text) for text in options.everywhere),
+        (choose_for(model, limit) for limit in options.limits),
+        (search_for(source, model, limit) for limit in options.auto),
+        (follow_plan(model, path) for path in options.plan),
+        (put_everywhere(model, text) for text in options.everywhere),
     )
     for name, network in rows:
         found = [measure(model, network, images) for images in sets]
