@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         precision="with openvino: compute in bfloat16",
     )
     add_options(parser, EngineOptions, ("dry_run", "sizes"))
-    add_options(parser, BuildOptions, ("seconds", "rebuild", "level"))
+    add_options(parser, BuildOptions, ("rebuild", "level"))
     add_options(parser, EngineOptions, ("engine", "trust"))
     add_output_arguments(parser)
 

@@ -30,80 +30,6 @@ from ..machine import gpu
 from ..model.model_facts import TensorInfo
 from .base import Backend
 
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-def engines_for(model: EngineModel, builder: Builder) -> list[Engine]:
-    """Return the engines of a model from this builder for this machine's GPU, newest first.
-
-    Raises:
-        BackendUnavailableError: There is none; the message lists engines for other devices.
-    """
-    device, hashes = gpu.find_device(), model.hashes()
-    built = (builder.name, builder.version, hashes)
-    engines = [
-        engine
-        for engine in cache.every()
-        if (engine.record.backend, engine.record.version, engine.record.hashes) == built
-    ]
-    fitting = [engine for engine in engines if _fits(engine.record, builder, device)]
-    if fitting:
-        return fitting
-    own = device if isinstance(device, str) else f"{device.name} ({device.capability})"
-    others = ", ".join(sorted({_place(engine.record) for engine in engines}))
-    raise BackendUnavailableError(
-        f"the cache has no engine for {model.path.name} for {builder.name} {builder.version} on "
-        f"{own}{others and f', only for {others}'}: "
-        f"nystra build {model.path} --backend {builder.name}; see docs/gpu.md"
-    )
-
-
-def engine_taking(engines: Sequence[Engine], shapes: Shapes) -> Engine:
-    """Return the first engine whose profile accepts these input shapes.
-
-    Raises:
-        NystraError: No engine does.
-    """
-    ranges = []
-    for engine in engines:
-        name = _refuse(engine.record, shapes)
-        if not name:
-            return engine
-        least, _, most = engine.record.profile[name]
-        ranges.append(f"{name!r} from {least} to {most}, got {shapes[name]}")
-    raise NystraError(
-        f"the engines in the cache accept {'; '.join(ranges)}: build one for it, nystra build "
-        "--minShapes ... --maxShapes ..., or run tiles of a size that they accept (`tile`); see "
-        "docs/gpu.md"
-    )
-
-
-def _fits(record: EngineRecord, builder: Builder, device: gpu.Device | str) -> bool:
-    """Whether an engine is for this GPU: TensorRT's for its model, TensorRT-RTX's for its kind."""
-    if isinstance(device, str):
-        return False
-    built = (record.device.get("name"), record.device.get("capability"))
-    if builder.rtx:
-        return device.capability in (*record.targets, built[1])
-    return built == (device.name, device.capability)
-
-
-def _place(record: EngineRecord) -> str:
-    name, capability = record.device.get("name"), record.device.get("capability")
-    return "/".join(record.targets) or f"{name} ({capability})"
-
-
-def _refuse(record: EngineRecord, shapes: Shapes) -> str:
-    """Return the first input whose shape the profile does not accept; empty if it accepts all."""
-    for name, shape in shapes.items():
-        least, _, most = record.profile.get(name, (shape, shape, shape))
-        if len(shape) != len(least) or not all(
-            low <= size <= high for low, size, high in zip(least, shape, most, strict=True)
-        ):
-            return name
-    return ""
-
-
 _OUT_OF_MEMORY = "CUDA Error: 2."
 
 
@@ -134,7 +60,7 @@ class TensorrtBackend(Backend):
             raise BackendUnavailableError(reason)
         model = EngineModel.open(self.path, self.spec.library)
         self.library, self.library_reason = model.library, model.library_reason
-        self._engines = engines_for(model, self.engine)
+        self._engines = _find_engines(model, self.engine)
         if model.library is not None:
             self.engine.load_plugins(model.library)
         with _wheels_on_the_path():
@@ -143,8 +69,11 @@ class TensorrtBackend(Backend):
         self._loaded: Engine | None = None
         self._runners: list[Any] = []
         weakref.finalize(self, _close, self._runners)
-        with self._loading(self._engines[0]):
-            self.inputs, self.outputs = self._tensors("INPUT"), self._tensors("OUTPUT")
+        with self._running(self._engines[0]) as runner:
+            self.inputs, self.outputs = (
+                self._tensors(runner, "INPUT"),
+                self._tensors(runner, "OUTPUT"),
+            )
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
@@ -164,47 +93,35 @@ class TensorrtBackend(Backend):
         Raises:
             NystraError: No engine takes these shapes, or the GPU failed.
         """
-        with self._using(feeds) as runner:
+        with self._lock, self._running(_engine_for(self._engines, feeds)) as runner:
             outputs = runner.infer(feeds, check_inputs=False)
             # The next run overwrites them.
             return {output.name: outputs[output.name].copy() for output in self.outputs}
 
     def time_on_device(self, feeds: Mapping[str, Array]) -> float | None:
         """Return the seconds of a synchronized run whose inputs and outputs are on the device."""
-        with self._using(feeds) as runner, contextlib.ExitStack() as stack:
+        engine = _engine_for(self._engines, feeds)
+        with self._lock, self._running(engine) as runner, contextlib.ExitStack() as stack:
             kind = import_module("polygraphy.cuda").DeviceArray
-            arrays = {
-                name: stack.enter_context(kind(array.shape, array.dtype)).copy_from(
-                    np.ascontiguousarray(array)
-                )
-                for name, array in feeds.items()
-            }
+            arrays = {}
+            for name, array in feeds.items():
+                memory = stack.enter_context(kind(array.shape, array.dtype))
+                arrays[name] = memory.copy_from(np.ascontiguousarray(array))
             runner.infer(arrays, check_inputs=False, copy_outputs_to_host=False)
             return float(runner.last_inference_time())
 
     @contextlib.contextmanager
-    def _using(self, feeds: Mapping[str, Array]) -> Iterator[Any]:
-        """Yield the runner of the engine of these inputs."""
-        with self._lock:
-            taking = engine_taking(self._engines, {name: a.shape for name, a in feeds.items()})
-            with self._loading(taking):
-                yield self._runners[0]
-
-    @contextlib.contextmanager
-    def _loading(self, engine: Engine) -> Iterator[None]:
-        """Load an engine in place of the former one; after an error it is loaded again."""
+    def _running(self, engine: Engine) -> Iterator[Any]:
+        """Yield an engine's runner, which takes the place of the former one; after an error too."""
         loaded, self._loaded = self._loaded, None
         try:
             if engine != loaded:
                 _close(self._runners)
                 polygraphy = self.engine.polygraphy
-                runner = polygraphy.TrtRunner(
-                    polygraphy.engine_from_bytes(engine.path.read_bytes())
-                )
-                runner.activate()
-                self._runners.append(runner)
-            yield
-            self._loaded = engine
+                content = polygraphy.engine_from_bytes(engine.path.read_bytes())
+                self._runners.append(polygraphy.TrtRunner(content))
+                self._runners[0].activate()
+            yield self._runners[0]
         except NystraError:
             raise
         except Exception as error:  # Polygraphy's, and the bindings' of many types
@@ -217,18 +134,79 @@ class TensorrtBackend(Backend):
                 f"log above): {error}. If it does not load, build it again with nystra build "
                 "--rebuild; see docs/gpu.md"
             ) from error
+        self._loaded = engine
 
-    def _tensors(self, mode: str) -> tuple[TensorInfo, ...]:
+    def _tensors(self, runner: Any, mode: str) -> tuple[TensorInfo, ...]:
         """Return the inputs or outputs of the engine."""
-        runner, modes = self._runners[0], self.engine.module.TensorIOMode
+        modes = self.engine.module.TensorIOMode
         read = import_module("polygraphy.backend.trt.util").get_metadata_from_engine
-        found = read(runner.engine, runner.context, getattr(modes, mode))
-        if low := [name for name, (dtype, _) in found.items() if str(dtype) == "bfloat16"]:
-            raise NystraError(f"the engine's {low[0]!r} is bfloat16, which numpy does not have")
-        return tuple(
-            TensorInfo(name, tuple(None if size < 0 else size for size in shape), str(dtype))
-            for name, (dtype, shape) in found.items()
-        )
+        tensors = []
+        for name, (dtype, shape) in read(runner.engine, runner.context, modes[mode]).items():
+            if str(dtype) == "bfloat16":
+                raise NystraError(f"the engine's {name!r} is bfloat16, which numpy does not have")
+            sizes = tuple(None if size < 0 else size for size in shape)
+            tensors.append(TensorInfo(name, sizes, str(dtype)))
+        return tuple(tensors)
+
+
+def _find_engines(model: EngineModel, builder: Builder) -> list[Engine]:
+    """Return the engines of a model from this builder for this machine's GPU, newest first.
+
+    Raises:
+        BackendUnavailableError: There is none.
+    """
+    device = gpu.find_device()
+    built = builder.name, builder.version, model.hashes()
+    engines = [
+        engine
+        for engine in cache.every()
+        if (engine.record.backend, engine.record.version, engine.record.hashes) == built
+        and _fits(engine.record, builder, device)
+    ]
+    if engines:
+        return engines
+    here = device if isinstance(device, str) else f"{device.name} ({device.capability})"
+    raise BackendUnavailableError(
+        f"the cache has no engine for {model.path.name} for {builder.name} {builder.version} on "
+        f"{here}: nystra build {model.path} --backend {builder.name}; see docs/gpu.md"
+    )
+
+
+def _fits(record: EngineRecord, builder: Builder, device: gpu.Device | str) -> bool:
+    """Whether an engine is for this GPU: TensorRT's for its model, TensorRT-RTX's for its kind."""
+    if isinstance(device, str):
+        return False
+    name, capability = record.device.get("name"), record.device.get("capability")
+    if builder.rtx:
+        return device.capability in (*record.targets, capability)
+    return (name, capability) == (device.name, device.capability)
+
+
+def _engine_for(engines: Sequence[Engine], feeds: Mapping[str, Array]) -> Engine:
+    """Return the first engine whose profile accepts the shapes of these inputs.
+
+    Raises:
+        NystraError: No engine does.
+    """
+    ranges = []
+    for engine in engines:
+        profile = engine.record.profile
+        if all(_is_within(feeds[name].shape, profile[name]) for name in profile):
+            return engine
+        ranges += [f"{name!r} from {row[0]} to {row[2]}" for name, row in profile.items()]
+    shapes = ", ".join(f"{name!r} {array.shape}" for name, array in feeds.items())
+    raise NystraError(
+        f"the engines in the cache accept {'; '.join(ranges)}, got {shapes}: build one for it, "
+        "nystra build --minShapes ... --maxShapes ..., or run tiles of a size that they accept "
+        "(`tile`); see docs/gpu.md"
+    )
+
+
+def _is_within(shape: tuple[int, ...], row: Sequence[tuple[int, ...]]) -> bool:
+    least, _, most = row
+    return len(shape) == len(least) and all(
+        low <= size <= high for low, size, high in zip(least, shape, most, strict=True)
+    )
 
 
 def _close(runners: list[Any]) -> None:
@@ -236,11 +214,9 @@ def _close(runners: list[Any]) -> None:
     while runners:
         runner = runners.pop()
         # Polygraphy's deactivate() waits for nothing and forgets the outputs.
-        for release in (
-            runner.stream.synchronize,
-            *(buffer.free for buffer in runner.output_allocator.buffers.values()),
-            runner.deactivate,
-        ):
+        buffers = runner.output_allocator.buffers.values()
+        releases = [runner.stream.synchronize, *(buffer.free for buffer in buffers)]
+        for release in (*releases, runner.deactivate):
             with contextlib.suppress(Exception):
                 release()
 
@@ -248,14 +224,13 @@ def _close(runners: list[Any]) -> None:
 @contextlib.contextmanager
 def _wheels_on_the_path() -> Iterator[None]:
     """Make Polygraphy, which finds the CUDA runtime of CUDA 12's wheels, find that of CUDA 13's."""
-    spec, before = find("nvidia"), os.environ.get("LD_LIBRARY_PATH")
+    spec, variable = find("nvidia"), "LD_LIBRARY_PATH"
     places = [] if spec is None else spec.submodule_search_locations or []
     folders = [str(lib) for place in places for lib in sorted(Path(place).glob("cu*/lib"))]
-    os.environ["LD_LIBRARY_PATH"] = os.pathsep.join([*filter(None, [before]), *folders])
+    before = os.environ.get(variable)
+    os.environ[variable] = os.pathsep.join([*filter(None, [before]), *folders])
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["LD_LIBRARY_PATH"]
-        else:
-            os.environ["LD_LIBRARY_PATH"] = before
+        os.environ.pop(variable)
+        os.environ.update({} if before is None else {variable: before})

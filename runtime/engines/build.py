@@ -12,12 +12,15 @@ from ...core.errors import BackendUnavailableError, ExportError, NystraError
 from ...core.files.scratch import scratch_folder
 from ...core.option import Options, option
 from ...core.option_kinds import Number, Words
+from ...core.ports.input_shapes import InputShapes
 from ..machine import gpu
 from ..model.onnx_graph import read_facts
 from . import cache
 from .builder import Builder, find_builder, find_unsupported
 from .cache import Engine, EngineRecord
-from .model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, InputShapes, make_profile
+from .model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, make_profile
+
+_LONGEST_BUILD = 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,6 @@ class BuildOptions(Options):
             default_text="the one of this machine, else sm80 and newer",
             flag="--target",
         )
-    )
-    seconds: float | None = option(
-        Number(None, "time limit of the build, in seconds", 0, real=True, above=True, metavar="S")
     )
     rebuild: bool = option(REBUILD)
     level: int | None = option(
@@ -112,7 +112,7 @@ def build_engine(
         answer = builder.ask(
             model,
             "build",
-            seconds=24 * 3600.0 if options.seconds is None else options.seconds,
+            seconds=_LONGEST_BUILD,
             profile=record.profile,
             targets=targets,
             level=options.level,

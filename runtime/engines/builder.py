@@ -31,6 +31,8 @@ _GRACE_SECONDS = 60.0
 """TensorRT needs time to release its resources, and logs while it does."""
 
 _ERRORS = {1: ExportError, 3: BackendUnavailableError}
+_REMARK = "nystra: "
+"""With it begins a line of our plugins."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,7 @@ class Builder:
         self._plugins.add(library)
 
     def ask(
-        self,
-        model: EngineModel,
-        do: str,
-        *,
-        seconds: float = 900.0,
-        **request: Any,
+        self, model: EngineModel, do: str, *, seconds: float = 900.0, **request: Any
     ) -> dict[str, Any]:
         """Send one request to a fresh process of `worker` and return its answer.
 
@@ -147,19 +144,21 @@ class Builder:
         library = None if model.library is None else str(model.library)
         request |= {"backend": self.name, "model": str(model.path), "library": library}
         with scratch_folder() as folder:
-            child = Child(WORKER, seconds, environment=self.links(folder), grace=_GRACE_SECONDS)
-            with child:
+            environment = self.links(folder)
+            with Child(WORKER, seconds, environment=environment, grace=_GRACE_SECONDS) as child:
                 try:
                     answer = child.ask(do, request)
                 except ChildError as error:
                     if error.death is None:
                         raise _ERRORS.get(error.exit_code, NystraError)(str(error)) from error
                     answer = {"refusal": ["", str(error)]}
-        if (refused := answer["refusal"]) is not None:
-            node, reason = refused[0], " ".join(refused[1].split())[:600]
-            remarks = [line for line in child.output if line.startswith("nystra: ")]
-            if remarks:
-                reason += f" The plugin says: {remarks[0][len('nystra: ') :]}."
+        if answer["refusal"] is not None:
+            node, text = answer["refusal"]
+            reason = " ".join(text.split())[:600]
+            for line in child.output:
+                if line.startswith(_REMARK):
+                    reason += f" The plugin says: {line[len(_REMARK) :]}."
+                    break
             answer["refusal"] = Refusal(node, reason)
         return answer
 
@@ -171,12 +170,11 @@ class Builder:
         """
         spec = find("tensorrt_rtx_libs") if self.rtx else None
         places = [] if spec is None else spec.submodule_search_locations or []
-        versions = sorted(f for place in places for f in Path(place).glob("libtensorrt_rtx.so.*"))
-        if not versions:
-            return {}
-        (folder / "libtensorrt_rtx.so").symlink_to(versions[-1].resolve())
-        paths = [str(folder), os.environ.get("LD_LIBRARY_PATH")]
-        return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
+        for file in (f for place in places for f in Path(place).glob("libtensorrt_rtx.so.*")):
+            (folder / "libtensorrt_rtx.so").symlink_to(file.resolve())
+            paths = [str(folder), os.environ.get("LD_LIBRARY_PATH")]
+            return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
+        return {}
 
 
 TENSORRT = Builder(

@@ -10,9 +10,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +19,14 @@ from ...core.files.ownership import require_own_folder
 from ...core.files.reading import regular_file
 from ...core.files.user_cache import CACHE_VARIABLE, home, key_of
 from ...core.files.writing import atomic_folder, file_set, make_folder
-from ...core.json_text import is_whole, read_json, require_keys, require_version, shown, stable_json
+from ...core.json_text import read_json, require_keys, require_version, stable_json
 from .model import Profile
 
 SCHEMA_VERSION = 4
 """Raised too when engines are built with other settings, so that older ones are not used."""
 
-_LARGEST_SIDE = 2**31 - 1
 _ENGINE = "engine"
-_ADVICE = f"choose your own folder with {CACHE_VARIABLE}; see docs/gpu.md"
+_ADVICE = f"delete it, or choose your own folder with {CACHE_VARIABLE}; see docs/gpu.md"
 
 
 @dataclass
@@ -86,33 +83,19 @@ class EngineRecord:
         value = require_version(value, where, SCHEMA_VERSION, "build the engine again")
         kinds = {item.name: type(getattr(cls(), item.name)) for item in fields(cls)}
         require_keys(value, where, kinds, kinds)
-        wrong = [
-            f"{name} {shown(value[name])}"
-            for name, kind in kinds.items()
-            if not isinstance(value[name], kind) or not _fits(name, value[name])
-        ]
+        wrong = [name for name, kind in kinds.items() if not isinstance(value[name], kind)]
         if wrong:
-            raise NystraError(f"{where} has keys of the wrong type or form: {', '.join(wrong)}")
-        profile = {name: tuple(map(tuple, row)) for name, row in value["profile"].items()}
-        return cls(**{**value, "profile": profile})
+            raise NystraError(f"{where} has keys of the wrong type: {', '.join(wrong)}")
+        try:
+            value["profile"] = {name: _row(row) for name, row in value["profile"].items()}
+        except (TypeError, ValueError) as error:
+            raise NystraError(f"{where} has a profile without shapes: {error}") from error
+        return cls(**value)
 
 
-def _fits(name: str, value: Any) -> bool:
-    """Return whether a value is of the form that its users expect: shapes, and printed texts."""
-    if name == "profile":
-        return all(map(_is_row, value.values()))
-    if name == "device":
-        value = [value.get("name", ""), value.get("capability", "")]
-    elif isinstance(value, dict):
-        value = list(value.values())
-    texts = value if isinstance(value, list) else [str(value)]
-    return all(isinstance(text, str) and text.isprintable() for text in texts)
-
-
-def _is_row(row: Any) -> bool:
-    if not isinstance(row, list) or list(map(type, row)) != [list] * 3:
-        return False
-    return all(is_whole(side) and 0 < side <= _LARGEST_SIDE for side in chain(*row))
+def _row(shapes: Any) -> tuple[tuple[int, ...], ...]:
+    least, best, most = (tuple(map(int, shape)) for shape in shapes)
+    return least, best, most
 
 
 @dataclass(frozen=True)
@@ -171,15 +154,12 @@ def cache_folder() -> Path:
     """
     folder = home() / "engines"
     make_folder(folder.parent)
-    require_own_folder(folder.parent.resolve(), _ADVICE)
-    require_own_folder(folder, f"delete it, or {_ADVICE}")
+    for place in (folder.parent.resolve(), folder):
+        require_own_folder(place, _ADVICE)
     folder.mkdir(mode=0o700, exist_ok=True)
     mode = stat.S_IMODE(folder.stat().st_mode)
     if os.name == "posix" and mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise NystraError(
-            f"{folder} has the mode {mode:o}, so other users could put an engine there, which is "
-            f"executable code: delete it, or {_ADVICE}"
-        )
+        raise NystraError(f"other users could put an engine into {folder}, native code: {_ADVICE}")
     folder.chmod(0o700)
     return folder
 
@@ -201,26 +181,18 @@ def find(key: str) -> Engine | None:
     """Return the engine of a key, or None if there is none.
 
     Raises:
-        NystraError: There is one that cannot be used.
+        NystraError: It has no record, or a damaged one.
     """
     path = cache_folder() / key / _ENGINE
-    if not path.is_file():
-        return None
-    engine = Engine.beside(path)
-    if engine.record.key != key:
-        raise NystraError(
-            f"{path} has the record of another engine than its folder says: delete the folder "
-            "and build again"
-        )
-    return engine
+    return Engine.beside(path) if path.is_file() else None
 
 
-def every() -> Iterator[Engine]:
-    """Yield the engines of the cache, the newest first; they are not read."""
-    ages = {}
+def every() -> list[Engine]:
+    """Return the engines of the cache that have a record, the newest first; they are not read."""
+    found = []
     for path in cache_folder().glob(f"[0-9a-f]*/{_ENGINE}"):
-        with contextlib.suppress(OSError):  # another process has just removed it
-            ages[path] = path.lstat().st_mtime
-    for path in sorted(ages, key=ages.__getitem__, reverse=True):
-        with contextlib.suppress(NystraError):
-            yield Engine.beside(path)
+        # Another process may have just removed it.
+        with contextlib.suppress(OSError, NystraError):
+            found.append((path.stat().st_mtime, Engine.beside(path)))
+    found.sort(key=lambda row: row[0], reverse=True)
+    return [engine for _, engine in found]

@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
 
 from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
-from ...core.option import Option, Options, option
-from ...core.option_kinds import Switch, whole_number
+from ...core.option import Options, option
+from ...core.option_kinds import Switch
+from ...core.ports.input_shapes import InputShapes, Shape
 from ...core.ports.port import SIDES, Port
 from ...plugins.library import choose_library
 from ..model.external_data import external_files
@@ -30,41 +30,8 @@ ENGINE_TILE = replace(
 )
 REBUILD = Switch("build even if the cache has the engine")
 
-Shape = tuple[int, ...]
 Profile = dict[str, tuple[Shape, Shape, Shape]]
 """Input name -> smallest, best and largest shape; inputs of a fixed shape are left out."""
-
-
-@dataclass(frozen=True)
-class InputShapes(Option):
-    """Shapes by the name of an input; in text ``input:1x3x64x64,other:1x1``."""
-
-    _expected: ClassVar[str] = "shapes such as input:1x3x64x64,other:1x1"
-    _placeholder: ClassVar[str] = "input:1x3x64x64,..."
-
-    def read(self, name: str, text: str) -> dict[str, Shape]:
-        """Return the shapes in a text."""
-        shapes = {}
-        for part in text.split(","):
-            tensor, _, sizes = part.rpartition(":")
-            try:
-                shapes[tensor] = tuple(map(whole_number, sizes.split("x")))
-            except ValueError:
-                raise self.refused(name, text) from None
-        if "" in shapes or any(min(shape) < 1 for shape in shapes.values()):
-            raise self.refused(name, text)
-        return shapes
-
-    def show(self, value: Mapping[str, Shape]) -> str:
-        """Return shapes as text, in the form of trtexec."""
-        return ",".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in value.items())
-
-    def _accepted(self, name: str, value: Any) -> dict[str, Shape]:
-        if isinstance(value, str):
-            return self.read(name, value)
-        if not isinstance(value, Mapping) or not value:
-            raise self.refused(name, value)
-        return self.read(name, self.show(value))
 
 
 @dataclass(frozen=True)

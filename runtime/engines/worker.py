@@ -27,13 +27,16 @@ from ...core.files.scratch import scratch_folder
 from ...plugins.domain import DOMAIN
 from ...plugins.operators import OPERATORS, find_schema
 from ..machine import gpu
-from ..model.external_data import external_files
-from ..model.onnx_header import copy_without_functions
+from ..model.model_copy import copy_without_functions
 from ..workers.loop import Send, answer_requests
 from .builder import Builder, find_builder, polygraphy_logger
 
 CPU_ONLY_REFUSED = "CPU-only builder"
 """In the reason of a TensorRT that cannot begin a build without a GPU."""
+
+_PLUGINS = {(DOMAIN, name) for name in OPERATORS if find_schema(name).plugin == name}
+"""Within the body of another operator the parsers of TensorRT 11 and TensorRT-RTX take the body of
+such an operator if there is one, and its plugin otherwise."""
 
 _PARSED_NODE = re.compile(r"In node -?\d+ with name: (.*) and operator: ")
 
@@ -81,8 +84,9 @@ class _EngineWorker:
         values: dict[str, Any] = {}
         try:
             with scratch_folder() as folder:
-                copy = model if library is None else copy_for_plugins(model, folder)
-                self._network = parse_model(self._builder, str(copy))
+                if library is not None:
+                    model = copy_without_functions(model, folder, _PLUGINS)
+                self._network = parse_model(self._builder, str(model))
             if not self._log.errors:  # the parser may be content with what it reported as an error
                 values = {"parse": self._parse, "check": self._check, "build": self._build}[
                     self._request["do"]
@@ -186,26 +190,6 @@ def parse_model(builder: Builder, model: str) -> Any:
     """Return builder, network and parser of a model file; the types are those of the file."""
     strongly = hasattr(builder.module.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
     return builder.polygraphy.network_from_onnx_path(model, strongly_typed=strongly)
-
-
-def copy_for_plugins(model: Path, folder: Path) -> Path:
-    """Write a model without the bodies of operators that are plugins, with links to its data.
-
-    Within the body of another operator the parsers of TensorRT 11 and TensorRT-RTX take a body if
-    there is one, and a plugin otherwise.
-
-    Raises:
-        NystraError: The model or one of its data files cannot be read.
-    """
-    bodies = {(DOMAIN, name) for name in OPERATORS if find_schema(name).plugin == name}
-    copy = folder / model.name
-    copy_without_functions(model, copy, bodies)
-    for location, file in external_files(model).items():
-        link = folder / location
-        if not link.exists():  # a file may be in the model by two spellings of its location
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(file.resolve())
-    return copy
 
 
 def configuration(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,3 +105,30 @@ class ModelCopy:
                 copied = end
             before = end
         return [*parts, (copied, span[1])] if parts else None
+
+
+def copy_without_functions(path: Path, folder: Path, dropped: Container[tuple[str, str]]) -> Path:
+    """Write a model without some of its functions into a folder, with links to its data files.
+
+    Args:
+        path: The model.
+        folder: A folder that exists.
+        dropped: (domain, name) of each function to leave out.
+
+    Raises:
+        NystraError: The model or one of its data files cannot be read.
+    """
+    copy = folder / path.name
+    with open_model(path) as data, copy.open("wb") as file:
+        start = 0
+        for number, kind, begin, end in fields(data):
+            named = message_strings(data, (begin, end), (1, 10)) if number == 25 else {}
+            if kind != BYTES or (named.get(10, ""), named.get(1, "")) not in dropped:
+                file.write(data[start:end])
+            start = end
+    for location, file_path in external_files(path).items():
+        link = folder / location
+        if not link.exists():  # a file may be in the model by two spellings of its location
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file_path.resolve())
+    return copy

@@ -14,7 +14,6 @@ import os
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from ...core.errors import NystraError
@@ -251,25 +250,3 @@ def _parse(data: mmap.mmap) -> OnnxHeader:
     if not has_graph or not opsets:
         raise ValueError("it has no graph" if not has_graph else "it has no opset import")
     return OnnxHeader(ir_version, producer, opsets, tuple(functions), metadata)
-
-
-def copy_without_functions(
-    path: str | os.PathLike[str], target: Path, dropped: Container[tuple[str, str]]
-) -> None:
-    """Write a model file again without some of its model-local functions.
-
-    Args:
-        path: The model.
-        target: The new file. Data files are named as before, relative to its folder.
-        dropped: (domain, name) of each function to leave out.
-
-    Raises:
-        NystraError: The file is missing, empty, not ONNX or cut short.
-    """
-    with open_model(path) as data, target.open("wb") as file:
-        start = 0
-        for number, kind, begin, end in fields(data):
-            named = message_strings(data, (begin, end), (1, 10)) if number == 25 else {}
-            if kind != BYTES or (named.get(10, ""), named.get(1, "")) not in dropped:
-                file.write(data[start:end])
-            start = end

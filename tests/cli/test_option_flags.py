@@ -15,9 +15,9 @@ from nystra.core.errors import NystraError
 from nystra.core.option import Option
 from nystra.core.option_kinds import Bytes, File, FileOrWord, Grid, Number, Words
 from nystra.core.ports.image_sizes import ImageSize, ImageSizes
+from nystra.core.ports.input_shapes import InputShapes
 from nystra.core.ports.port import ValueRanges, image_size
 from nystra.export.options import ExportOptions, Shape
-from nystra.runtime.engines.model import InputShapes
 from shared import ROOT
 
 BY_HAND = {

@@ -85,13 +85,6 @@ def test_the_cache_gives_back_what_it_wrote(tmp_path: Path) -> None:
     assert [entry.name for entry in cache.cache_folder().glob(".*")] == []
 
 
-def test_a_record_under_another_name_is_refused(tmp_path: Path) -> None:
-    _, kept = stored(tmp_path)
-    beside("f" * 64).write_bytes(beside(kept.key).read_bytes())
-    with pytest.raises(NystraError, match="has the record of another engine than its folder says"):
-        cache.find("f" * 64)
-
-
 @pytest.mark.parametrize("text", ["[]", "{", '{"schema_version": 2}', '{"schema_version": 3}'])
 def test_broken_records(text: str, tmp_path: Path) -> None:
     path = tmp_path / "e.json"
@@ -135,18 +128,11 @@ def test_an_engine_of_another_model_is_refused(tmp_path: Path) -> None:
 
 BAD_RECORDS: list[tuple[dict[str, Any], str]] = [
     ({"profile": {"input": 5}}, "profile"),
-    ({"profile": {"input": [[1], [1], [0]]}}, "profile"),
+    ({"profile": {"input": [[1], [2]]}}, "profile"),
     ({"profile": {"input": [[1], [1], [10**30]]}}, "whole number of 31 digits"),
-    ({"hashes": {"model": 3}}, "hashes"),
-    ({"version": "1\n2"}, "version"),
-    ({"backend": "\x1b[2J"}, "backend"),
-    ({"model": "m\u202e"}, "model"),
-    ({"device": {"name": "a\nb"}}, "device"),
-    ({"device": {"capability": 8}}, "device"),
-    ({"targets": [86]}, "targets"),
-    ({"flags": [1]}, "flags"),
+    ({"hashes": ["a"]}, "hashes"),
+    ({"version": 1}, "version"),
     ({"model": "\ud800"}, "not valid JSON"),
-    ({"device": json.loads("[" * 60 + "]" * 60)}, "device"),
     ({"device": {"a": json.loads("[" * 70 + "]" * 70)}}, "nested more than 64 levels deep"),
     ({"surplus": 1}, "surplus"),
 ]
@@ -178,9 +164,9 @@ def test_what_others_can_write_to_is_refused(tmp_path: Path) -> None:
     _, kept = stored(tmp_path)
     folder = cache.cache_folder()
     folder.chmod(0o777)
-    with pytest.raises(NystraError, match="other users could put an engine there"):
+    with pytest.raises(NystraError, match="other users could put an engine into"):
         cache.find(kept.key)
-    with pytest.raises(NystraError, match="other users could put an engine there"):
+    with pytest.raises(NystraError, match="other users could put an engine into"):
         list(cache.every())
     folder.chmod(0o755)  # as earlier versions made it: nobody else could write
     assert cache.find(kept.key) is not None

@@ -183,7 +183,6 @@ BAD_COMMANDS = [
     (["--backend", "openvino", "--level", "2"], "--level does not apply to openvino"),
     (["--backend", "openvino:CPU", "-o", "here"], "--output does not apply to openvino:CPU"),
     (["--tile", "0"], "--tile is 0, expected a whole number of 1 or more"),
-    (["--seconds", "0"], "--seconds is 0.0, expected a number above 0"),
     (["--sizes", "8x8"], "--sizes is for --dry-run"),
     (["--trust"], "--trust is for --engine"),
     (["--library", "/nowhere.so"], "no plugin library at /nowhere.so"),

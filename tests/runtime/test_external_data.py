@@ -15,8 +15,9 @@ from nystra.core.errors import NystraError
 from nystra.plugins.operators.functions import operator_body
 from nystra.runtime import Session
 from nystra.runtime.engines.model import EngineModel
-from nystra.runtime.engines.worker import copy_for_plugins
+from nystra.runtime.engines.worker import _PLUGINS
 from nystra.runtime.model.external_data import external_files
+from nystra.runtime.model.model_copy import copy_without_functions
 from nystra.runtime.model.onnx_graph import count_nodes, domain_nodes
 from runtime_models import save_upscaler
 
@@ -119,7 +120,7 @@ def test_the_copy_for_plugins_has_the_data_and_the_other_bodies(tmp_path: Path) 
     path.write_bytes(model.SerializeToString())
     folder = tmp_path / "folder"
     folder.mkdir()
-    copy = copy_for_plugins(path, folder)
+    copy = copy_without_functions(path, folder, _PLUGINS)
     assert copy.read_bytes() == expected
     contents = {location: file.read_bytes() for location, file in external_files(path).items()}
     assert sorted(contents) == ["./model.onnx", "a/m.onnx", "model.onnx"]

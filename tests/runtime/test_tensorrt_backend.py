@@ -173,13 +173,6 @@ def test_engines_of_others_are_passed_over(
     assert "load" not in cuda.calls
 
 
-def test_what_the_cache_has_instead_is_said(cuda: Any, tmp_path: Path) -> None:
-    with pytest.raises(
-        BackendUnavailableError, match=r"on Test GPU \(sm89\), only for Other \(sm89"
-    ):
-        session(tmp_path, device={"name": "Other", "capability": "sm89"})
-
-
 def test_an_engine_of_another_level_is_used(cuda: Any, tmp_path: Path) -> None:
     run(session(tmp_path, flags=["LEVEL_2"]), 2, 2)
 
