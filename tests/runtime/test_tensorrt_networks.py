@@ -59,7 +59,7 @@ def test_float32_is_not_rounded_to_tf32(
         monkeypatch.setenv("TRT_INTERNAL_OPTIONS", "--cpu_only=1")
     script = f"""
 from nystra.runtime.engines.builder import find_builder
-from nystra.runtime.engines.worker import configuration, parsed
+from nystra.runtime.engines.worker import configuration, parse_model
 found = find_builder({backend!r})
 network = parse_model(found, {str(save_upscaler(tmp_path / "m.onnx"))!r})
 flag = found.module.BuilderFlag.TF32

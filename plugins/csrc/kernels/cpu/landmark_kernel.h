@@ -121,6 +121,30 @@ void reset_sums(const Buffers<kForm>& b) {
     for (int64_t i = 0; i < b.rows * kLanes; i += kLanes) store(b.sums + i, Vec{});
 }
 
+// Adds a block to upper and sums; the rest of its columns counts for nothing.
+template <Form kForm>
+void sum_values(const Buffers<kForm>& b, int64_t count, Ahead& ahead) {
+  const int64_t padded = round_up(count, kLanes);
+  for (int64_t j = 0; j < b.rows; ++j)
+    for (int64_t i = count; i < padded; ++i) b.scores[j * kBlock + i] = b.kNone;
+  if constexpr (kForm == Form::kSoftmax) {
+    softmax_block(b.scores, kBlock, b.rows, padded, b.running);
+  } else {
+    for (int64_t j = 0; j < b.m; ++j) {
+      Vec total = load(b.sums + j * kLanes);
+      for (int64_t i = 0; i < padded; i += kLanes) total += load(b.scores + j * kBlock + i);
+      store(b.sums + j * kLanes, total);
+    }
+  }
+  const auto before = [upper = b.upper, step = b.e_step, factors = b.running.corrections](
+                          int64_t r, int64_t c) {
+    const Vec sum = load(upper + r * step + c);
+    return kForm == Form::kSoftmax ? sum * factors[r] : sum;
+  };
+  multiply(b.rows, b.e_step, count, b.scores, Fixed<kBlock>(), Fixed<1>(), b.values, b.e_step,
+           before, store_to(b.upper, b.e_step, Same()), ahead);
+}
+
 // Pass 1: upper = G_U V and sums = G_U 1, or those of the softmax before it is divided.
 template <Form kForm, class T>
 void pass_keys(const WindowNystromParams& params, const Place& p, const Head<T>& head,
@@ -132,25 +156,7 @@ void pass_keys(const WindowNystromParams& params, const Place& p, const Head<T>&
     pack_rows(head.v, s.channels(), b.pixels, count, s.value_dim, b.values, b.e_step);
     score(params, b, b.q, count, b.weight(params), ahead);
     if (p.cut) mask_scores(b, count);
-    const int64_t padded = round_up(count, kLanes);
-    for (int64_t j = 0; j < b.rows; ++j)
-      for (int64_t i = count; i < padded; ++i) b.scores[j * kBlock + i] = b.kNone;
-    if constexpr (kForm == Form::kSoftmax) {
-      softmax_block(b.scores, kBlock, b.rows, padded, b.running);
-    } else {
-      for (int64_t j = 0; j < b.m; ++j) {
-        Vec total = load(b.sums + j * kLanes);
-        for (int64_t i = 0; i < padded; i += kLanes) total += load(b.scores + j * kBlock + i);
-        store(b.sums + j * kLanes, total);
-      }
-    }
-    const auto before = [upper = b.upper, step = b.e_step, factors = b.running.corrections](
-                            int64_t r, int64_t c) {
-      const Vec sum = load(upper + r * step + c);
-      return kForm == Form::kSoftmax ? sum * factors[r] : sum;
-    };
-    multiply(b.rows, b.e_step, count, b.scores, Fixed<kBlock>(), Fixed<1>(), b.values, b.e_step,
-             before, store_to(b.upper, b.e_step, Same()), ahead);
+    sum_values(b, count, ahead);
   });
 }
 

@@ -49,6 +49,14 @@ void shift_centers(const ClusterParams& params, const Buffers& b) {
   }
 }
 
+// Scores of the centers for the keys of a chunk. The products that do not depend on the type of the
+// elements are functions of their own: they are compiled once, not for each type.
+void compare_keys(const WindowShape& s, const Buffers& b, int64_t columns, Ahead& ahead) {
+  const auto start = [halves = b.halves](int64_t row, int64_t) { return splat(halves[row]); };
+  multiply(b.rows, columns, s.head_dim, b.shifted, Fixed<1>(), b.step, b.keys, kChunk, start,
+           store_to(b.scores, Fixed<kChunk>(), Same()), ahead);
+}
+
 // The first largest score of each column of a chunk.
 void choose(const Buffers& b, int64_t columns, float* cluster) {
   for (int64_t i = 0; i < columns; i += kLanes) {
@@ -95,9 +103,7 @@ void pass_keys(const ClusterParams& params, const Blocks& blocks, const Place& p
       pack_columns(in.k, s.channels(), pixels, chunk[i].count(), s.head_dim,
                    b.keys + i * blocks.slots, kChunk);
     }
-    const auto start = [halves = b.halves](int64_t row, int64_t) { return splat(halves[row]); };
-    multiply(b.rows, n * blocks.slots, s.head_dim, b.shifted, Fixed<1>(), b.step, b.keys, kChunk,
-             start, store_to(b.scores, Fixed<kChunk>(), Same()), ahead);
+    compare_keys(s, b, n * blocks.slots, ahead);
     float* const cluster = b.cluster + number * blocks.slots;
     choose(b, n * blocks.slots, cluster);
     for (int64_t i = 0; i < n; ++i) {
@@ -179,6 +185,25 @@ void take_values(const WindowShape& s, const Buffers& b, const Head<T>& in, cons
   }
 }
 
+// Scores of the clusters for the queries of a chunk from a column on.
+void score_clusters(const WindowShape& s, const Buffers& b, int64_t column, int64_t columns,
+                    Ahead& ahead) {
+  const auto start = [starts = b.starts + column / kLanes](int64_t row, int64_t col) {
+    return splat(starts[row * kVectors + col / kLanes]);
+  };
+  multiply(b.rows, columns, s.head_dim, b.shifted, Fixed<1>(), b.step, b.queries + column, kChunk,
+           start, store_to(b.scores + column, Fixed<kChunk>(), Same()), ahead);
+}
+
+// Scores of the tokens of a block for its queries, after those of the clusters.
+void score_block(const WindowShape& s, const Buffers& b, const Block& block, const float* pairs,
+                 int64_t column, int64_t slots, Ahead& ahead) {
+  const auto start = [=](int64_t row, int64_t col) { return load(pairs + row * slots + col); };
+  multiply(round_up(block.count(), 4), slots, s.head_dim, b.keys + column, Fixed<1>(),
+           Fixed<kChunk>(), b.queries + column, kChunk, start,
+           store_to(b.scores + b.m * kChunk + column, Fixed<kChunk>(), Same()), ahead);
+}
+
 // Turns the scores of a block's queries, in columns, into weights of the values; fills factors.
 void softmax(const Buffers& b, const Block& block, int64_t column, int64_t slots) {
   const int64_t all = b.m + block.count();
@@ -206,29 +231,21 @@ void write(const WindowShape& s, const Buffers& b, const Block& block, int64_t c
            T* out, Ahead& ahead) {
   const int64_t stride = s.heads * s.value_dim, width = s.value_dim, count = block.count();
   const auto finish = [=, map = out + head * width, pixels = b.pixels + column,
-                       factors = b.factors + column](int64_t row, int64_t col, auto& acc) {
-    each(row, col, acc, [=](int64_t r, int64_t c, Vec v) {
-      if (r < count) store_part(map + pixels[r] * stride + c, v * factors[r], lanes_left(width, c));
-    });
-  };
-  const auto between = [=, map = out + head * width, pixels = b.pixels + column,
-                        factors = b.factors + column, least = b.least,
-                        most = b.most](int64_t row, int64_t col, auto& acc) {
+                       factors = b.factors + column, limited = b.tilts > 0, least = b.least,
+                       most = b.most](int64_t row, int64_t col, auto& acc) {
     each(row, col, acc, [=](int64_t r, int64_t c, Vec v) {
       if (r >= count) return;
-      const Vec low = load(least + c), high = load(most + c);
       v *= splat(factors[r]);
-      v = v < low ? low : v;  // NaN stays
-      v = v > high ? high : v;
+      if (limited) {
+        const Vec low = load(least + c), high = load(most + c);
+        v = v < low ? low : v;  // NaN stays
+        v = v > high ? high : v;
+      }
       store_part(map + pixels[r] * stride + c, v, lanes_left(width, c));
     });
   };
-  if (b.tilts == 0)
-    multiply(round_up(count, 4), b.e_step, b.m + count, b.scores + column, Fixed<1>(),
-             Fixed<kChunk>(), b.values, b.e_step, Zero(), finish, ahead);
-  else
-    multiply(round_up(count, 4), b.e_step, b.m + count + b.tilts, b.scores + column, Fixed<1>(),
-             Fixed<kChunk>(), b.values, b.e_step, Zero(), between, ahead);
+  multiply(round_up(count, 4), b.e_step, b.m + count + b.tilts, b.scores + column, Fixed<1>(),
+           Fixed<kChunk>(), b.values, b.e_step, Zero(), finish, ahead);
 }
 
 template <class T>
@@ -257,28 +274,17 @@ void pass_queries(const ClusterParams& params, const Blocks& blocks, const Place
     for (int64_t c = 0; c < s.head_dim; ++c)
       for (int64_t i = 0; i < columns; i += kLanes)
         store(b.queries + c * kChunk + i, load(b.queries + c * kChunk + i) * scale);
-    const auto start = [starts = b.starts](int64_t row, int64_t col) {
-      return splat(starts[row * kVectors + col / kLanes]);
-    };
-    if (!params.covariance)
-      multiply(b.rows, columns, s.head_dim, b.shifted, Fixed<1>(), b.step, b.queries, kChunk, start,
-               store_to(b.scores, Fixed<kChunk>(), Same()), ahead);
+    if (!params.covariance) score_clusters(s, b, 0, columns, ahead);
     for (int64_t i = 0; i < n; ++i) {
       const Block& block = chunk[i];
       const int64_t at = i * blocks.slots;
       if (params.covariance) {
-        const auto from = [start, at](int64_t row, int64_t col) { return start(row, at + col); };
         count_seen(b, block, cluster + at, inside[block.coarse], at / kLanes,
                    (at + blocks.slots) / kLanes);
         take_records(s, b, in, block, b.pixels + at, cluster + at, inside[block.coarse], at);
-        multiply(b.rows, blocks.slots, s.head_dim, b.shifted, Fixed<1>(), b.step, b.queries + at,
-                 kChunk, from, store_to(b.scores + at, Fixed<kChunk>(), Same()), ahead);
+        score_clusters(s, b, at, blocks.slots, ahead);
       }
-      const auto own = [pairs = pairs + blocks.kind(block), slots = blocks.slots](
-                           int64_t row, int64_t col) { return load(pairs + row * slots + col); };
-      multiply(round_up(block.count(), 4), blocks.slots, s.head_dim, b.keys + at, Fixed<1>(),
-               Fixed<kChunk>(), b.queries + at, kChunk, own,
-               store_to(b.scores + b.m * kChunk + at, Fixed<kChunk>(), Same()), ahead);
+      score_block(s, b, block, pairs + blocks.kind(block), at, blocks.slots, ahead);
       softmax(b, block, at, blocks.slots);
       if (params.covariance)
         weigh_covariances(s, b, block, at, blocks.slots);
