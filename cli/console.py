@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
-from ..core.option import spelled
+from ..core.option import spell_names
 from ..core.plain_text import printable
 
 _COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\w*\[)")
@@ -71,7 +71,7 @@ def set_flags(flag_of: Callable[[str], str | None]) -> None:
 
 def in_flags(text: str) -> str:
     """Return a text of the library with the options that it names as flags of the command."""
-    return spelled(text, _flag_of)
+    return spell_names(text, _flag_of)
 
 
 def _print(line: str, file: TextIO, flush: bool) -> None:

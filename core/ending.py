@@ -133,9 +133,9 @@ class EndingSignals:
         with open(reader, "rb", buffering=0) as signals:
             while number := signals.read(1):
                 if signal.getsignal(number[0]) == self._handle:  # or another part ends in order
-                    self._arrived(number[0])
+                    self._receive(number[0])
 
-    def _arrived(self, number: int) -> None:
+    def _receive(self, number: int) -> None:
         now = time.monotonic()
         if self._resent:
             self._resent -= 1

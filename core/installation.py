@@ -21,7 +21,7 @@ def find(module: str) -> ModuleSpec | None:
         return None
 
 
-def installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Return whether a module of that name could be imported."""
     return find(module) is not None
 

@@ -6,7 +6,7 @@ a reference page are made from the record; all of them read values with the same
 range is written twice.
 
 Messages name an option in backticks, by its name in Python. Each interface replaces such names by
-its own spelling, with `spelled`. The kinds of options are in ``option_kinds.py``.
+its own spelling, with `spell_names`. The kinds of options are in ``option_kinds.py``.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Options:
         }
 
 
-def spelled(text: str, spell: Callable[[str], str | None]) -> str:
+def spell_names(text: str, spell: Callable[[str], str | None]) -> str:
     """Return a text with the names of options as an interface spells them.
 
     Args:

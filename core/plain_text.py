@@ -32,10 +32,10 @@ def printable(text: str) -> str:
     r"""Return text with what has no glyph of its own written as ``\x1b``; a tab stays."""
     if text.isprintable():
         return text
-    return "".join(char if char == "\t" or char.isprintable() else _escaped(char) for char in text)
+    return "".join(char if char == "\t" or char.isprintable() else _escape(char) for char in text)
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     if char == "\N{NO-BREAK SPACE}":
         return " "
     return char.encode("unicode_escape").decode("ascii")

@@ -11,7 +11,7 @@ from torch import nn
 
 from .architecture import BuiltNetwork, Request
 from .checkpoints.checkpoint import CHOSEN, Checkpoint, read_checkpoint
-from .checkpoints.license import license_warnings, stated_license
+from .checkpoints.license import license_warnings, read_license
 from .facts import Facts
 from .own.network import OwnNetwork
 from .pretrained import checkpoint_path
@@ -107,7 +107,7 @@ def _of_known(
         source=checkpoint.path.name,
         overrides=hyper,
         stored={key: value for key, value in stored.items() if key not in _NOT_HYPER},
-        license=stated_license(stored),
+        license=read_license(stored),
         config=checkpoint.config,
     )
     return checkpoint, architecture.load(checkpoint.state, request)

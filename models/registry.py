@@ -230,7 +230,7 @@ def _present(pattern: str, keys: Collection[str]) -> bool:
     return any(fnmatchcase(key, pattern) for key in keys)
 
 
-def recognized(state: State) -> bool:
+def recognize(state: State) -> bool:
     """Whether a state dict belongs to one of nystra's own networks."""
     return any(row.matches(state) for row in ARCHITECTURES if row.keys)
 
@@ -285,7 +285,7 @@ def find_architecture(state: State, name: str | None = None) -> RegistryRow:
         if not (foreign and row.keys) and row.matches(state):
             return row
     raise UnsupportedModelError(
-        f"no known architecture: {likeness(state)}; {_tried_elsewhere()}. {OTHERWISE}"
+        f"no known architecture: {likeness(state)}; {_try_elsewhere()}. {OTHERWISE}"
     )
 
 
@@ -324,7 +324,7 @@ def _nearness(row: RegistryRow, state: State) -> float:
     return 1 - sum(weights[pattern] for pattern in missing(row.keys, state)) / sum(weights.values())
 
 
-def _tried_elsewhere() -> str:
+def _try_elsewhere() -> str:
     if find_spec(FOREIGN) is None:
         return f"{FOREIGN}, which reads many others, is not installed: {install_command(FOREIGN)}"
     if find_spec(MORE) is None:

@@ -10,7 +10,7 @@ from ..core.errors import BackendUnavailableError, NystraError
 from .library import library_path
 from .operators import find_schema
 
-__all__ = ["LIST", "TYPES", "CTensor", "check", "described_tensor", "open_library", "request"]
+__all__ = ["LIST", "TYPES", "CTensor", "check", "describe_tensor", "open_library", "request"]
 
 LIST = (ctypes.c_void_p, ctypes.c_size_t)
 """The arguments of a list: its address and its length."""
@@ -63,7 +63,7 @@ def open_library(name: str, interface: int) -> ctypes.CDLL:
     return library
 
 
-def described_tensor(data: int | None, shape: Sequence[int], kind: str) -> CTensor:
+def describe_tensor(data: int | None, shape: Sequence[int], kind: str) -> CTensor:
     """Describe a tensor by its address, shape and type.
 
     Raises:

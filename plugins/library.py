@@ -21,9 +21,9 @@ __all__ = [
     "INSTRUCTION_SETS",
     "LIBRARY_DIR_VARIABLE",
     "has_cuda_kernels",
+    "is_supported",
     "isa",
     "library_path",
-    "supported",
 ]
 
 CPU_LIBRARY = "nystra_cpu"
@@ -93,7 +93,7 @@ def has_cuda_kernels(path: Path) -> bool:
     return _CUDA_PROVIDER in path.read_bytes()
 
 
-def supported() -> bool:
+def is_supported() -> bool:
     """Return whether the onnxruntime library exists and loads on this machine."""
     try:
         isa()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..core.cpus import usable_cpus
 from ..core.errors import BackendUnavailableError, NystraError
-from .c_interface import LIST, TYPES, CTensor, check, described_tensor, open_library, request
+from .c_interface import LIST, TYPES, CTensor, check, describe_tensor, open_library, request
 from .library import CPU_LIBRARY
 from .operators import find_schema
 
@@ -87,7 +87,7 @@ def run(
     arrays = [_native(array) for array in inputs]
     types = [array.dtype.name for array in arrays] if kinds is None else kinds
     called = request(operator, list(map(_tensor, arrays, types)), attributes)
-    described = _described(operator, called)
+    described = _describe(operator, called)
     filled = [new(shape, kind) for shape, kind in described]
     results = (CTensor * len(filled))(*map(_tensor, filled, (kind for _, kind in described)))
     threads = usable_cpus() if threads is None else threads
@@ -115,8 +115,8 @@ def outputs(
         OSError: The library cannot be loaded on this machine.
         BackendUnavailableError: The library has no kernels for this machine.
     """
-    tensors = [described_tensor(None, shape, kind) for shape, kind in inputs]
-    return _described(operator, request(operator, tensors, attributes))
+    tensors = [describe_tensor(None, shape, kind) for shape, kind in inputs]
+    return _describe(operator, request(operator, tensors, attributes))
 
 
 def _native(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -125,7 +125,7 @@ def _native(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     return np.ascontiguousarray(array)
 
 
-def _described(operator: str, called: tuple[Any, ...]) -> list[Described]:
+def _describe(operator: str, called: tuple[Any, ...]) -> list[Described]:
     library, described = _library(), (CTensor * len(find_schema(operator).outputs))()
     status = library.nystra_cpu_outputs(*called, described, len(described))
     check(status, library.nystra_cpu_error, MemoryError)
@@ -134,4 +134,4 @@ def _described(operator: str, called: tuple[Any, ...]) -> list[Described]:
 
 
 def _tensor(array: npt.NDArray[np.generic], kind: str) -> CTensor:
-    return described_tensor(array.ctypes.data, array.shape, kind)
+    return describe_tensor(array.ctypes.data, array.shape, kind)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..core.errors import BackendUnavailableError, NystraError
-from ..core.files.user_cache import CACHE_VARIABLE, key_of, remember_figures, remembered_figures
+from ..core.files.user_cache import CACHE_VARIABLE, key_of, read_figures, remember_figures
 from ..core.metadata import ModelMetadata
 from ..core.ports.port import Size, image_size, size_text
 from .backends import find_backend, list_timed_backends, require_precision
@@ -71,7 +71,7 @@ def choose_fastest(
         )
     size = read_facts(spec.model).sides or image_size(*[_class_of(side)] * 2)
     key = _key(spec, available, size)
-    times, when = remembered_figures(key), "remembered"
+    times, when = read_figures(key), "remembered"
     if not times or not times.keys() <= {*available}:
         times, when = _time_ways(spec, available, size, progress), "timed now"
         if not remember_figures(key, f"{spec.model.name} at {size_text(size)}", times):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
-from ...core.option import Option, Options, spelled
+from ...core.option import Option, Options, spell_names
 from ...core.option_kinds import File, NamedChoice, Switch
 from ..console import echo_error, steps, warn
 
@@ -39,7 +39,9 @@ def add_options(
         doc = docs.get(name, options[name].doc)
         text = options[name].default_text
         kind = replace(
-            options[name], doc=spelled(doc, flags.get), default_text=spelled(text, flags.get)
+            options[name],
+            doc=spell_names(doc, flags.get),
+            default_text=spell_names(text, flags.get),
         )
         if isinstance(kind, NamedChoice):
             _add_named_choice(parser, name, kind)

@@ -18,7 +18,7 @@ from ..errors import NystraError
 from .ownership import is_trusted, require_own_folder
 from .reading import file_sha256
 from .scratch import scratch_folder
-from .temporary import locked
+from .temporary import lock
 from .user_cache import (
     CACHE_VARIABLE,
     home,
@@ -62,14 +62,14 @@ def file_of(name: str, key: str, write: Callable[[Path], None]) -> Path:
         place = folder(name)
     except NystraError:
         place = _until_the_end()
-    lock = place / f"{key}.lock"
-    lock.touch()
-    with locked(lock):
+    lock_file = place / f"{key}.lock"
+    lock_file.touch()
+    with lock(lock_file):
         try:
-            return _found(place, key) or _written(place, key, write)
+            return _find(place, key) or _write(place, key, write)
         finally:
             with contextlib.suppress(OSError):  # who waits for it may write the same once more
-                lock.unlink()
+                lock_file.unlink()
 
 
 @functools.cache
@@ -80,7 +80,7 @@ def _until_the_end() -> Path:
     return stack.enter_context(scratch_folder())
 
 
-def _found(place: Path, key: str) -> Path | None:
+def _find(place: Path, key: str) -> Path | None:
     """Return the file of an entry, or None if there is none that is complete and ours."""
     document = read_record(_record(place, key))
     name, expected = document.get("file"), document.get("sha256")
@@ -96,7 +96,7 @@ def _found(place: Path, key: str) -> Path | None:
     return path
 
 
-def _written(place: Path, key: str, write: Callable[[Path], None]) -> Path:
+def _write(place: Path, key: str, write: Callable[[Path], None]) -> Path:
     with scratch_folder() as scratch:
         made = scratch / "model.onnx"
         write(made)

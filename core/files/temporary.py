@@ -126,7 +126,7 @@ except ImportError:  # Windows
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
     """Keep out others that lock the same file or folder, where the system has such locks.
 
     Args:

@@ -84,7 +84,7 @@ def key_of(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(stable_json(parts)).hexdigest()
 
 
-def remembered_figures(key: str) -> dict[str, float]:
+def read_figures(key: str) -> dict[str, float]:
     """Return the figures that `remember_figures` kept for a key; empty if there are none."""
     try:
         document = read_record(_figures(key))

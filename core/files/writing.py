@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import NystraError
 from .replacing import exchange, follow_links, keep_access, sync_file, sync_tree
-from .temporary import is_temporary, locked, remove_entry, remove_leftovers, temporary_path
+from .temporary import is_temporary, lock, remove_entry, remove_leftovers, temporary_path
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -65,16 +65,16 @@ def file_set(leader: str | os.PathLike[str]) -> Iterator[FileSet]:
     """
     files = FileSet(Path(leader))
     try:
-        with _failed_writing(files):
+        with _translate_errors(files):
             yield files
-        with _failed_writing(files, all_errors=True):
+        with _translate_errors(files, all_errors=True):
             files.commit()
     finally:
         files.discard()
 
 
 @contextmanager
-def _failed_writing(target: object, *, all_errors: bool = False) -> Iterator[None]:
+def _translate_errors(target: object, *, all_errors: bool = False) -> Iterator[None]:
     """Turn an `OSError` into a `NystraError`, if it is one of writing the target.
 
     Args:
@@ -125,7 +125,7 @@ class FileSet:
                 file nor a link.
         """
         given = Path(path)
-        with _failed_writing(given, all_errors=True):
+        with _translate_errors(given, all_errors=True):
             target = follow_links(given)
         check_writable_folder(target.parent)
         if target.exists() and not (target.is_file() or target.is_symlink()):
@@ -151,7 +151,7 @@ class FileSet:
         if len(files) == 1:
             os.replace(files[0].temporary, files[0].target)
             return
-        with locked(self._leader.parent):
+        with lock(self._leader.parent):
             for file in files:
                 if os.path.lexists(file.target):
                     self._former[file.target] = _second_name(file.target)
@@ -202,7 +202,7 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> I
         NystraError: It exists and may not be replaced, or it cannot be written. An `OSError` of the
             block that concerns other files is raised as it is.
     """
-    with _failed_writing(path, all_errors=True):
+    with _translate_errors(path, all_errors=True):
         target = follow_links(Path(path).absolute())
     if os.path.lexists(target) and not (overwrite and target.is_dir() and not target.is_symlink()):
         what = "exists" if target.is_dir() else "is a file, expected a folder"
@@ -211,11 +211,11 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> I
     remove_leftovers(target.parent)
     temporary = temporary_path(target)
     try:
-        with _failed_writing(path, all_errors=True):
+        with _translate_errors(path, all_errors=True):
             temporary.mkdir()
-        with _failed_writing(path):
+        with _translate_errors(path):
             yield temporary
-        with _failed_writing(path, all_errors=True):
+        with _translate_errors(path, all_errors=True):
             sync_tree(temporary)
             _move_folder(temporary, target)
     finally:

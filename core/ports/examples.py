@@ -34,7 +34,7 @@ def example_arrays(ports: Sequence[Port], size: Size) -> dict[str, Array]:
 def example_array(port: Port, size: Size) -> Array:
     """Return an array for one input; see `example_arrays`."""
     per_token = port.role == CONDITION and port.axes == PER_TOKEN_AXES
-    make = _kept if per_token else _MAKERS.get(port.role, _noise)
+    make = _keep if per_token else _MAKERS.get(port.role, _noise)
     return make(port, port.shape(size))
 
 
@@ -79,7 +79,7 @@ def _noise(port: Port, shape: tuple[int, ...]) -> Array:
     return noise
 
 
-def _kept(port: Port, shape: tuple[int, ...]) -> Array:
+def _keep(port: Port, shape: tuple[int, ...]) -> Array:
     low, high = port.range or UNIT
     values = np.full(shape, high, port.dtype)
     values[:, shape[1] - shape[1] // 4 :] = low

@@ -201,7 +201,7 @@ class Port:
         return length
 
 
-def keyed_ports(ports: Sequence[Port]) -> dict[str, Port]:
+def key_ports(ports: Sequence[Port]) -> dict[str, Port]:
     """Return ports by role; conditions, and those that share a role, by name."""
     roles = [port.role for port in ports]
     named = {role for role in roles if role == CONDITION or roles.count(role) > 1}

@@ -25,7 +25,7 @@ _TYPES = {
 }
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text between quotes, with octal escapes for all that is special or not printed."""
     letters = []
     for letter in text:
@@ -45,8 +45,8 @@ def head(name: str, options: TritonOptions, max_batch: int) -> list[str]:
     """Return what every configuration begins with."""
     kind = "KIND_GPU" if options.on_gpu else "KIND_CPU"
     return [
-        f"name: {quoted(name)}",
-        f"backend: {quoted(options.backend)}",
+        f"name: {quote(name)}",
+        f"backend: {quote(options.backend)}",
         f"max_batch_size: {max_batch}",
         "version_policy { latest { num_versions: 1 } }",
         f"instance_group {{ count: {options.instances} kind: {kind} }}",
@@ -58,10 +58,10 @@ def network_tensors(facts: ModelFacts, max_batch: int, *, labels: bool) -> list[
 
     ``max_batch`` is 0 where the batch is a fixed number; ``labels``: there is a file of them.
     """
-    fields = [_tensor("input", *_described(port, max_batch)) for port in facts.inputs]
+    fields = [_tensor("input", *_describe(port, max_batch)) for port in facts.inputs]
     for port in facts.outputs:
         labeled = labels and "classes" in port.axes
-        fields.append(_tensor("output", *_described(port, max_batch), labeled=labeled))
+        fields.append(_tensor("output", *_describe(port, max_batch), labeled=labeled))
     if max_batch > 1:
         fields.append(f"dynamic_batching {{ max_queue_delay_microseconds: {_QUEUE_DELAY} }}")
     return fields
@@ -86,20 +86,20 @@ def parameters(values: Mapping[str, object]) -> list[str]:
     fields = []
     for key, value in values.items():
         if value is not None:
-            text = f"value {{ string_value: {quoted(str(value))} }}"
-            fields.append(block("parameters", f"key: {quoted(key)}", text))
+            text = f"value {{ string_value: {quote(str(value))} }}"
+            fields.append(block("parameters", f"key: {quote(key)}", text))
     return fields
 
 
-def _described(port: Port, max_batch: int) -> tuple[str, str, list[int]]:
+def _describe(port: Port, max_batch: int) -> tuple[str, str, list[int]]:
     axes = port.axes[1:] if max_batch else port.axes
     return port.name, _data_type(port), [port.lengths.get(axis, -1) for axis in axes]
 
 
 def _tensor(field: str, name: str, kind: str, dims: Sequence[int], *, labeled: bool = False) -> str:
-    described = [f"name: {quoted(name)}", f"data_type: {kind}", f"dims: {list(dims)}"]
+    described = [f"name: {quote(name)}", f"data_type: {kind}", f"dims: {list(dims)}"]
     if labeled:
-        described.append(f"label_filename: {quoted(LABELS)}")
+        described.append(f"label_filename: {quote(LABELS)}")
     return block(field, *described)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.arrays import Array
-from ...core.ports.port import keyed_ports
+from ...core.ports.port import key_ports
 from ...runtime.session import Session
 from ...runtime.tasks.handler import read_parameters
 from ...runtime.tasks.registry import find_handler
@@ -45,7 +45,7 @@ class TritonPythonModel:
         known = defaults.declared()
         own = {name: text for name, text in parameters.items() if name in known}
         self._defaults = read_parameters(defaults, own)
-        keyed = keyed_ports(session.facts.inputs)
+        keyed = key_ports(session.facts.inputs)
         self._inputs = {key: port.name for key, port in keyed.items()}
         # Only a process of the server has this module.
         self._triton: Any = import_module("triton_python_backend_utils")

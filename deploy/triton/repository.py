@@ -26,7 +26,7 @@ from .config import (
     head,
     network_tensors,
     parameters,
-    quoted,
+    quote,
 )
 from .options import TritonOptions
 
@@ -145,10 +145,10 @@ class _Model:
             fields += parameters({"intra_op_thread_count": options.threads})
             if self.library is not None:
                 folder = f"{options.server_path.rstrip('/')}/{self.name}/{_VERSION}"
-                library = quoted(f"{folder}/{self.library.name}")
+                library = quote(f"{folder}/{self.library.name}")
                 fields.append(f"model_operations {{ op_library_filename: {library} }}")
         if self.record is None:
-            fields.append(f"default_model_filename: {quoted(COPY)}")
+            fields.append(f"default_model_filename: {quote(COPY)}")
         return fields
 
     def _max_batch(self) -> int:

@@ -65,7 +65,7 @@ def copy_runtime(source: Path | None, folder: Path) -> None:
 def _contents(source: Path) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of those of `FILES` that a package holds."""
     if source.suffix == _ARCHIVE:
-        yield from _packed(source)
+        yield from _unpack(source)
         return
     folder = source / "dist" if (source / "dist").is_dir() else source
     for name in FILES:
@@ -74,7 +74,7 @@ def _contents(source: Path) -> Iterator[tuple[str, bytes]]:
                 yield name, stream.read(_LARGEST)
 
 
-def _packed(archive: Path) -> Iterator[tuple[str, bytes]]:
+def _unpack(archive: Path) -> Iterator[tuple[str, bytes]]:
     wanted = {f"package/dist/{name}": name for name in FILES}
     with open_regular(archive, "the package") as stream:
         try:

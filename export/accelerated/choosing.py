@@ -12,8 +12,8 @@ import torch
 from ... import __version__
 from ...core.errors import NystraError, ValidationError, foreign_reason
 from ...core.files.file_cache import file_of
-from ...core.files.user_cache import key_of, remember_figures, remembered_figures
-from ...models.own.fingerprint import computed_by
+from ...core.files.user_cache import key_of, read_figures, remember_figures
+from ...models.own.fingerprint import hash_computation
 from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import state_sha256
 from ...runtime.backends import list_timed_backends
@@ -46,7 +46,7 @@ def choose(problem: Problem) -> tuple[Engine | None, Acceleration]:
         on_cpu = all(tensor.device.type == "cpu" for tensor in problem.tensors)
         names = list_timed_backends() if on_cpu else []
     file, key = model_file(problem, names)
-    seconds = remembered_figures(key) if backend == AUTO else {}
+    seconds = read_figures(key) if backend == AUTO else {}
     remembered = {MODULE, *names} >= seconds.keys() >= {MODULE}
     if remembered:  # the others are opened only if the fastest one does not work any more
         fastest = [name for name in names if name == min(seconds, key=seconds.__getitem__)]
@@ -111,7 +111,7 @@ def model_file(problem: Problem, names: Sequence[str]) -> tuple[Path, str]:
     inputs, outputs = problem.ports
     request = problem.request
     parts = {
-        "code": computed_by(problem.network, inputs, problem.inputs),
+        "code": hash_computation(problem.network, inputs, problem.inputs),
         "weights": state_sha256(problem.network.state_dict()),
         "plan": request.plan.as_dict(),
         "ports": str(problem.ports),

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from ...core.errors import NystraError
-from ...core.files.user_cache import key_of, remember_figures, remembered_figures
+from ...core.files.user_cache import key_of, read_figures, remember_figures
 from ...core.files.writing import atomic_write_bytes
 from ...core.json_text import is_number, read_json, require_keys, require_version, stable_json
 from ...plugins.library import isa
@@ -44,7 +44,7 @@ def find_costs(
     network = trials.key(plans)
     if path is None or not path.exists():
         key = key_of({"network": network, "machine": this_machine()})
-        costs = remembered_figures(key) or trials.time(plans)
+        costs = read_figures(key) or trials.time(plans)
         remember_figures(key, "attention in plans", costs)
         if path is not None:
             write_costs(path, network, costs)

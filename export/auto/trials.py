@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ... import __version__
 from ...core.arrays import Array
-from ...core.files.user_cache import key_of, remember_figures, remembered_figures
+from ...core.files.user_cache import key_of, read_figures, remember_figures
 from ...core.ports.port import Size
 from ...models.facts import Facts
 from ...models.own.plain_copy import state_sha256
@@ -99,7 +99,7 @@ class Trials:
             for port, array in feeds.items()
         }
         key = self.key({"": plan}, samples=state_sha256(samples), held_out=self._images.held_out)
-        changes = remembered_figures(key) or self._measure(plan)
+        changes = read_figures(key) or self._measure(plan)
         remember_figures(key, "the changes by a plan", changes)
         return changes
 

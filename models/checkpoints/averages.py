@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .forms import Leaf, Leaves
+from .unwrapping import Leaf, Leaves
 
 _AVERAGED = re.compile(
     r"((?<![a-zA-Z])(ema|[Aa]veraged?|swa|[Ss]hadow|[Pp]olyak)"
@@ -47,18 +47,18 @@ def averages_of(network: Leaves, inside: Mapping[str, Leaves]) -> Iterator[Avera
         network: The tensors of the network by key.
         inside: All tensors of the file, by the names that they stand under.
     """
-    for name, part in _unnamed(inside):
-        averaged = _by_place(network, part) if _is_list(part) else _undotted(network, part)
+    for name, part in _find_unnamed(inside):
+        averaged = _by_place(network, part) if _is_list(part) else _remove_dots(network, part)
         if averaged:
             yield Average(name, {**network, **averaged})
 
 
-def unnamed_average(inside: Mapping[str, Leaves]) -> str:
+def find_unnamed_average(inside: Mapping[str, Leaves]) -> str:
     """Return the name of an average whose tensors have no keys, or ""."""
-    return next((name for name, _ in _unnamed(inside)), "")
+    return next((name for name, _ in _find_unnamed(inside)), "")
 
 
-def _unnamed(inside: Mapping[str, Leaves]) -> Iterator[tuple[str, Leaves]]:
+def _find_unnamed(inside: Mapping[str, Leaves]) -> Iterator[tuple[str, Leaves]]:
     for name, state in inside.items():
         if is_averaged(name) and _is_list(state):
             yield name, state
@@ -76,7 +76,7 @@ def _is_list(part: Leaves) -> bool:
     return len(part) > 1 and all(key.isdigit() for key in part)
 
 
-def _undotted(network: Leaves, part: Leaves) -> dict[str, Leaf]:
+def _remove_dots(network: Leaves, part: Leaves) -> dict[str, Leaf]:
     """Return an average whose keys are those of the network without dots, after one prefix.
 
     ``LitEma`` of latent diffusion writes it.
@@ -110,12 +110,12 @@ def _by_place(network: Leaves, part: Leaves) -> dict[str, Leaf]:
     Buffers of the network are passed over. Where shapes leave a choice there is no answer.
     """
     tensors = list(part.values())
-    first = _embedded(list(network.items()), tensors)
-    last = _embedded(list(network.items())[::-1], tensors[::-1])
+    first = _match_shapes(list(network.items()), tensors)
+    last = _match_shapes(list(network.items())[::-1], tensors[::-1])
     return dict(zip(first, tensors, strict=True)) if first and first == last[::-1] else {}
 
 
-def _embedded(network: list[tuple[str, Leaf]], tensors: list[Leaf]) -> list[str]:
+def _match_shapes(network: list[tuple[str, Leaf]], tensors: list[Leaf]) -> list[str]:
     """Return the first keys, in order, that have the shapes of tensors; [] if there are none."""
     keys: list[str] = []
     for key, own in network:

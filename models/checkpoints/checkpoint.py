@@ -12,7 +12,7 @@ from torch import Tensor
 from ...core.errors import CheckpointError
 from ...core.files.reading import regular_file
 from .containers import KNOWN, Wanted, find_network
-from .folder import config_of, files_of, is_index, joined, sha256_of
+from .folder import config_of, files_of, is_index, join_shards, sha256_of
 from .safetensors_file import is_safetensors, read_safetensors
 from .tensor_checks import check_tensors
 from .torch_file import MAX_BYTES, read_torch
@@ -98,6 +98,6 @@ def _total_size(files: list[Path]) -> int:
 
 def _content(files: list[Path]) -> tuple[Any, dict[str, Any]]:
     if len(files) > 1:
-        return joined((file, _content([file])[0]) for file in files), {}
+        return join_shards((file, _content([file])[0]) for file in files), {}
     (file,) = files
     return read_safetensors(file) if is_safetensors(file) else (read_torch(file), {})

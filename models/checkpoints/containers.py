@@ -16,13 +16,13 @@ from torch import Tensor
 
 from ...core.errors import CheckpointError
 from ...core.text import first_named
-from ..registry import nearness, read_by_another, recognized
-from .averages import averages_of, is_averaged, is_trained_beside, unnamed_average
-from .forms import Leaf, Leaves, unwrapped
+from ..registry import nearness, read_by_another, recognize
+from .averages import averages_of, find_unnamed_average, is_averaged, is_trained_beside
 from .holders import holders
 from .pickle_values import Standin
 from .rebuilding import MAX_TENSORS, Unreadable
 from .tensor_checks import check_budget, not_plain
+from .unwrapping import Leaf, Leaves, unwrap
 
 _TRAINING_ONLY = frozenset(
     (
@@ -65,7 +65,7 @@ class Wanted:
     elsewhere: Callable[[Mapping[str, Tensor]], bool] = lambda _: False
 
 
-KNOWN = Wanted(recognized, nearness, read_by_another)
+KNOWN = Wanted(recognize, nearness, read_by_another)
 """Any network that nystra or a library in its table supports."""
 
 
@@ -128,7 +128,7 @@ def find_network(
     leaves = itertools.chain.from_iterable(state.values() for state in inside.values())
     check_budget((leaf for leaf in leaves if isinstance(leaf, Tensor)), file_bytes, path)
     search = _Search(wanted)
-    found = _in_all(inside, _wanted(search))
+    found = _in_all(inside, _choose_way(search))
     if not found or any(_names(one.left) - _TRAINING_ONLY for one in found):
         deepest = 0 if found else _DEEPEST  # a whole that a library reads, before a part
         found = _in_all(inside, _of_libraries(search, deepest)) or found
@@ -141,7 +141,7 @@ def find_network(
         for average in averages_of(one.state, inside)
     ]
     one, notes = _choose(found + averages, path, chosen)
-    if not is_averaged(one.name) and (name := unnamed_average(inside)):
+    if not is_averaged(one.name) and (name := find_unnamed_average(inside)):
         notes += (f"{path.name}: ignored {name}, whose moving averages name no tensors of it",)
     return _tensors(one.state, path), one.wrapper, notes
 
@@ -163,9 +163,9 @@ class _Way:
     share: int | None = None
 
 
-def _wanted(search: _Search) -> _Way:
+def _choose_way(search: _Search) -> _Way:
     def forms(level: _Level) -> tuple[Leaves, ...]:
-        plain = (unwrapped(level.kept, parallel=parallel) for parallel in (True, False))
+        plain = (unwrap(level.kept, parallel=parallel) for parallel in (True, False))
         return (*plain, level.complete)
 
     return _Way(forms, search.fits, _DEEPEST)
@@ -175,7 +175,7 @@ def _of_libraries(search: _Search, deepest: int) -> _Way:
     """Return how networks are found that a library reads; it may remove wrappers by itself."""
 
     def forms(level: _Level) -> tuple[Leaves, ...]:
-        plain = (unwrapped(level.kept, parallel=parallel) for parallel in (False, True))
+        plain = (unwrap(level.kept, parallel=parallel) for parallel in (False, True))
         return (level.complete, level.kept, *plain)
 
     deepest = min(deepest, _DEEPEST_ELSEWHERE)
@@ -195,7 +195,7 @@ def _networks(
         for form in _different(*way.forms(level)):
             if way.fits(form, wrapper):
                 left = () if form is level.complete else level.left
-                yield _Found(_joined(name, level.prefix), wrapper, form, left)
+                yield _Found(_join(name, level.prefix), wrapper, form, left)
                 return
     if depth < way.deepest:
         yield from _parts(
@@ -252,7 +252,7 @@ def _parts(
     for first, part in parts.items():
         inner: list[_Found] = []
         if len(part) >= max(fewest, _FEWEST) and not first.isdigit():
-            inner = list(search(_joined(name, level.prefix + first), part))
+            inner = list(search(_join(name, level.prefix + first), part))
         found += inner
         if not inner:
             left.append(level.prefix + first)
@@ -329,7 +329,7 @@ def _different(*states: Leaves) -> list[Leaves]:
     return list({id(state): state for state in states}.values())
 
 
-def _joined(name: str, prefix: str) -> str:
+def _join(name: str, prefix: str) -> str:
     prefix = prefix.rstrip(".")
     return f"{name}/{prefix}" if name and prefix else name or prefix
 

@@ -118,7 +118,7 @@ def _json(path: Path, what: str) -> dict[str, Any]:
     return content
 
 
-def joined(parts: Iterator[tuple[Path, Any]]) -> dict[str, Any]:
+def join_shards(parts: Iterator[tuple[Path, Any]]) -> dict[str, Any]:
     """Return the tensors of all shards.
 
     Raises:

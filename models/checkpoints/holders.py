@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .forms import Leaf
 from .pickle_values import Standin
 from .rebuilding import MAX_TENSORS
+from .unwrapping import Leaf
 
 _DEEPEST = 4
 _MAX_VISITS = 10_000
@@ -52,12 +52,12 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value.state, dict):
             yield from value.state.items()
         yield from value.entries.items()
-        yield from _placed(value.arguments)
+        yield from _place(value.arguments)
     elif isinstance(value, (list, tuple)):
-        yield from _placed(value)
+        yield from _place(value)
 
 
-def _placed(values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def _place(values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     for place, each in enumerate(values):
         if place < _MAX_OF_LIST or isinstance(each, Leaf):
             yield str(place), each

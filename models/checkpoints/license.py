@@ -12,7 +12,7 @@ UNKNOWN = "unknown"
 _NO_COMMERCE = re.compile(r"\bnc\b|non-?\s?commercial|research[ -]only|academic", re.IGNORECASE)
 
 
-def stated_license(stored: Mapping[str, Any]) -> str:
+def read_license(stored: Mapping[str, Any]) -> str:
     """Return the license in the metadata of a checkpoint; `UNKNOWN` if it is not one plain line."""
     text = " ".join(str(stored.get("license", UNKNOWN)).split())
     return text if is_plain_line(text) else UNKNOWN

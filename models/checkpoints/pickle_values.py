@@ -228,12 +228,12 @@ def _fill(target: Any, keys: Iterable[Any], values: Iterable[Any]) -> None:
         )
 
 
-def _named(module: Any, name: Any) -> Named:
+def _name_global(module: Any, name: Any) -> Named:
     return Named(f"{module}.{name}" if type(module) is type(name) is str else "an object")
 
 
 def _pair(text: str) -> Named:
-    return _named(*text.split(" ", 1))
+    return _name_global(*text.split(" ", 1))
 
 
 _STEPS: dict[str, Callable[[_Machine, Any], Any]] = {
@@ -257,7 +257,7 @@ _STEPS: dict[str, Callable[[_Machine, Any], Any]] = {
     "SETITEM": lambda m, _: m.fill(m.taken(2)),
     "SETITEMS": lambda m, _: m.fill(m.marked()),
     "GLOBAL": lambda m, text: m.stack.append(_pair(text)),
-    "STACK_GLOBAL": lambda m, _: m.stack.append(_named(*m.taken(2))),
+    "STACK_GLOBAL": lambda m, _: m.stack.append(_name_global(*m.taken(2))),
     **dict.fromkeys(
         ("EXT1", "EXT2", "EXT4"), lambda m, code: m.stack.append(Named(f"extension {code}"))
     ),

@@ -27,7 +27,7 @@ class WindowPart:
     name: str
     unit: str = ""
 
-    def dropped_from(self, state: State) -> str:
+    def describe_dropped(self, state: State) -> str:
         """Return a text on the number and size of dropped tensors; "" if there are none."""
         tensors = [value for key, value in state.items() if key.endswith(self.key)]
         if not tensors:
@@ -68,7 +68,7 @@ def retarget(
     kept = {key: value for key, value in state.items() if not key.endswith(endings)}
     new, old = ("x".join(map(str, _sides(sides))) for sides in (window, trained))
     change = f"window {new} instead of the trained {old}"
-    dropped = [words for part in parts if (words := part.dropped_from(state))]
+    dropped = [words for part in parts if (words := part.describe_dropped(state))]
     if not dropped:
         return hyper, kept, change
     listed = f"{', '.join(dropped)} and the shift mask are dropped, as PnP-Nystra does"

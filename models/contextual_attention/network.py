@@ -117,7 +117,7 @@ def _decode(owner: nn.Module, prefix: str, width: int, inputs: int, colors: int)
     owner.add_module(f"{prefix}17", Conv(width // 2, colors, activation=_same))
 
 
-def _decoded(owner: nn.Module, prefix: str, x: Tensor) -> Tensor:
+def _run_decoder(owner: nn.Module, prefix: str, x: Tensor) -> Tensor:
     for number in range(11, 18):
         if number in (13, 15):
             x = F.interpolate(x, scale_factor=2.0)
@@ -152,7 +152,7 @@ class CoarseGenerator(nn.Module):
         y = self.conv6(self.conv5(self.conv4_downsample(y)))
         y = self.conv8_atrous(self.conv7_atrous(y))
         y = self.conv10_atrous(self.conv9_atrous(y))
-        return _decoded(self, "conv", y)
+        return _run_decoder(self, "conv", y)
 
 
 class FineGenerator(nn.Module):
@@ -191,7 +191,7 @@ class FineGenerator(nn.Module):
         z = self.pmconv3(self.pmconv2_downsample(self.pmconv1(masked)))
         z = self.pmconv6(self.pmconv5(self.pmconv4_downsample(z)))
         z = self.pmconv10(self.pmconv9(self.contextul_attention(z, z, mask)))
-        return _decoded(self, "allconv", torch.cat([y, z], 1))
+        return _run_decoder(self, "allconv", torch.cat([y, z], 1))
 
 
 class InpaintingGenerator(nn.Module):

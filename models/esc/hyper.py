@@ -72,14 +72,14 @@ def esc_hyper(state: State, build: type[EscNetwork]) -> Hyper:
     if build is ESCRealM:
         inputs = shape_of(state, "proj.1.weight", 4)[1]
         middle = shape_of(state, _SHUFFLES[0], 4)[0]
-        return hyper | {"upscaling_factor": _unfolded(inputs), "mid_dim": middle}
+        return hyper | {"upscaling_factor": _find_scale(inputs), "mid_dim": middle}
     if build is ESCReal:
         return hyper
     outputs = shape_of(state, "to_img.weight", 4)[0]
     return hyper | {"upscaling_factor": math.isqrt(outputs // 3)}
 
 
-def _unfolded(inputs: int) -> int:
+def _find_scale(inputs: int) -> int:
     """Return the scale of an ESC-RealM by the channels that its image is folded into."""
     scales = {3 * (4 // scale) ** 2: scale for scale in (1, 2)}
     if inputs not in scales:

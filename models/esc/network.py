@@ -16,7 +16,7 @@ from ..layers.attention_types import attention_of_type
 from ..layers.channel_map import ChannelNorm
 from ..layers.map_attention import MapAttention, TableAttention
 from ..layers.position_channels import plain_geometry
-from ..layers.upsamplers import enlarged, upsampler
+from ..layers.upsamplers import enlarge, upsampler
 from .block import Block, BlockPlan
 from .convolutions import LargeFilter, SeparatedFilter, symmetric
 
@@ -126,7 +126,7 @@ class ESC(EscNetwork):
         """Return the restored image for x (B, 3, H, W), values 0..1."""
         features = self.proj(x)
         features = self.last(self.deep(features)) + features
-        return F.pixel_shuffle(self.to_img(features), self.scale) + enlarged(x, self.scale)
+        return F.pixel_shuffle(self.to_img(features), self.scale) + enlarge(x, self.scale)
 
 
 class ESCFP(EscNetwork):

@@ -24,10 +24,10 @@ def reflect_index(size: int, multiple: int, before: int = 0) -> Tensor:
     Returns:
         int64 (ceil((before + size) / multiple) * multiple,), values in [0, size).
     """
-    return _mirrored(size, (before + size + multiple - 1) // multiple * multiple, before)
+    return _mirror(size, (before + size + multiple - 1) // multiple * multiple, before)
 
 
-def _mirrored(size: int, total: int, before: int) -> Tensor:
+def _mirror(size: int, total: int, before: int) -> Tensor:
     period = torch.full((1,), 2 * size - 2).clamp(min=1)
     place = torch.arange(total)
     position = (place - before).abs() % period if before else place % period
@@ -56,7 +56,7 @@ def mirror(image: Tensor, around: tuple[int, int]) -> Tensor:
     """Mirror an image (B, C, H, W) by so many rows and columns on each side."""
     for axis, more in zip((2, 3), around, strict=True):
         size = image.shape[axis]
-        image = image.index_select(axis, _mirrored(size, size + 2 * more, more).to(image.device))
+        image = image.index_select(axis, _mirror(size, size + 2 * more, more).to(image.device))
     return image
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 UPSAMPLERS = ("pixelshuffle_direct", "pixelshuffle", "nn+conv")
 
 
-def enlarged(image: Tensor, scale: int) -> Tensor:
+def enlarge(image: Tensor, scale: int) -> Tensor:
     """Return an image (B, C, H, W) whose pixels are ``scale`` x ``scale`` each."""
     return F.interpolate(image, scale_factor=float(scale), mode="nearest")
 
@@ -23,7 +23,7 @@ class DirectUpsampler(nn.Module):
 
     def forward(self, x: Tensor, image: Tensor) -> Tensor:
         """Return the image of a map (B, dim, H, W)."""
-        return F.pixel_shuffle(self.up_conv(x), self.scale) + enlarged(image, self.scale)
+        return F.pixel_shuffle(self.up_conv(x), self.scale) + enlarge(image, self.scale)
 
 
 class ShuffleUpsampler(nn.Module):
@@ -40,7 +40,7 @@ class ShuffleUpsampler(nn.Module):
         """Return the image of a map (B, dim, H, W)."""
         y = self.up_conv(F.leaky_relu(self.feature_conv(x), 0.1))
         added: Tensor = self.final_conv(F.pixel_shuffle(y, self.scale))
-        return added + enlarged(image, self.scale)
+        return added + enlarge(image, self.scale)
 
 
 class NearestUpsampler(nn.Module):

@@ -18,9 +18,9 @@ from ..sizes.given import GivenNetwork, shared_copy
 from ..sizes.own_padding import own_sides
 from ..sizes.padded_network import PaddedNetwork, call_plainly
 from ..sizes.trial import Stated, Trial, is_single, refuse_random, refuse_state, tried
-from .conditions import found_text
+from .conditions import describe_found
 from .network import OwnNetwork
-from .ports import Size, measured_ports
+from .ports import Size, measure_ports
 from .tracing import call_with_open_sizes
 
 _TASKS = {"picture": "restoration", "frames": "video", "logits": "classification"}
@@ -39,7 +39,7 @@ def fill(module: nn.Module, state: State, what: str) -> None:
     module.load_state_dict({key: state[key].to(outline[key].dtype) for key in outline})
 
 
-def measured(
+def measure_network(
     network: OwnNetwork, module: nn.Module, hyper: dict[str, Any], stated: Size | None = None
 ) -> BuiltNetwork:
     """Return the module as a network with facts, padded if necessary.
@@ -54,9 +54,7 @@ def measured(
         UnsupportedModelError: It fails at every size, or its outputs are not as declared.
     """
     pristine = shared_copy(module)  # runs may leave something in a module
-    inputs, outputs, works, skipped = measured_ports(
-        module, network.inputs, network.outputs, stated
-    )
+    inputs, outputs, works, skipped = measure_ports(module, network.inputs, network.outputs, stated)
     if outputs[0].role not in _TASKS:
         raise NystraError(
             f"the first output of {network.title} has the role {outputs[0].role!r}, expected one "
@@ -79,7 +77,7 @@ def measured(
         window=_window(module),
         preprocessing=network.preprocessing,
     )
-    found = [] if network.inputs else found_text(inputs)
+    found = [] if network.inputs else describe_found(inputs)
     notes = (*found, *trial.warnings, *_autocast(skipped))
     return BuiltNetwork(trial.network, facts, hyper, notes)
 

@@ -151,15 +151,15 @@ def _import_fault(path: Path, error: ImportError) -> str:
         return (
             f"{path.name} imports by a relative import, but only that file is executed: write a "
             f"file with the line 'from {module} import NAME', and name that one, such as "
-            f"PYTHONPATH={_shown(root)} nystra-export ... --module FILE.py:NAME"
+            f"PYTHONPATH={_show(root)} nystra-export ... --module FILE.py:NAME"
         )
     folder = _folder_with(path.absolute(), name)
     if folder is not None:
-        place = "the same folder" if folder == path.absolute().parent else _shown(folder)
+        place = "the same folder" if folder == path.absolute().parent else _show(folder)
         return (
             f"{path.name} imports {name}, which is in {place}: only that file is executed, other "
             "files are found where PYTHONPATH says, such as "
-            f"PYTHONPATH={_shown(folder)} nystra-export ..., or if installed as a package"
+            f"PYTHONPATH={_show(folder)} nystra-export ..., or if installed as a package"
         )
     if isinstance(error, ModuleNotFoundError):
         return f"{path.name} imports {error.name}, which is not installed"
@@ -184,7 +184,7 @@ def _as_module(path: Path) -> tuple[Path, str]:
     return root, ".".join(names)
 
 
-def _shown(folder: Path) -> str:
+def _show(folder: Path) -> str:
     """Return a folder as a shell takes it, from the working folder if it is inside of that."""
     here = Path.cwd()
     inside = folder.relative_to(here) if folder.is_relative_to(here) else folder

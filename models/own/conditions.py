@@ -42,7 +42,7 @@ def with_conditions(module: nn.Module, image: Port) -> tuple[Port, ...]:
         module: In evaluation mode; called with several images, since one would hide wrong shapes.
         image: The port of its first argument, of free height and width.
     """
-    names = _required(module)[1:]
+    names = _list_required(module)[1:]
     if not names:
         return (image,)
     with torch.no_grad(), warnings.catch_warnings(), plain_run():
@@ -65,7 +65,7 @@ def _runs(module: nn.Module, ports: tuple[Port, ...], size: Size) -> bool:
     return True
 
 
-def found_text(ports: tuple[Port, ...]) -> list[str]:
+def describe_found(ports: tuple[Port, ...]) -> list[str]:
     """Return the sentence on conditions that were found, if there are any."""
     words = [f"{port.name} as {_in_words(port)}" for port in ports if port.role == CONDITION]
     if not words:
@@ -78,7 +78,7 @@ def _in_words(port: Port) -> str:
     return f"{CONDITION_AXES[port.axes].format(port.channels)} for each image ({port.dtype})"
 
 
-def _required(module: nn.Module) -> list[str]:
+def _list_required(module: nn.Module) -> list[str]:
     try:
         parameters = inspect.signature(module.forward).parameters.values()
     except (TypeError, ValueError):  # not written in Python

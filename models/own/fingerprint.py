@@ -62,7 +62,7 @@ class _Record(TorchDispatchMode):
         return returned
 
 
-def computed_by(network: nn.Module, ports: Sequence[Port], examples: Sequence[Tensor]) -> str:
+def hash_computation(network: nn.Module, ports: Sequence[Port], examples: Sequence[Tensor]) -> str:
     """Return the SHA-256 of what a network computes.
 
     Args:

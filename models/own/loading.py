@@ -13,9 +13,9 @@ from ...core.errors import NystraError
 from ..architecture import BuiltNetwork
 from ..checkpoints.checkpoint import CHOSEN, Checkpoint, read_checkpoint
 from ..checkpoints.containers import Wanted
-from ..checkpoints.license import UNKNOWN, stated_license
+from ..checkpoints.license import UNKNOWN, read_license
 from ..checkpoints.tensor_checks import check_tensors
-from .checkpoint import fill, measured
+from .checkpoint import fill, measure_network
 from .code import read_code
 from .network import OwnNetwork
 from .plain_copy import plain_copy, state_sha256
@@ -44,7 +44,7 @@ def of_module(
     state = module.state_dict()
     name = Path(own.title)
     check_tensors(state, name)
-    return Checkpoint(name, state_sha256(state), state), measured(own, module, {}, stated)
+    return Checkpoint(name, state_sha256(state), state), measure_network(own, module, {}, stated)
 
 
 def of_code(
@@ -74,6 +74,6 @@ def of_code(
     checkpoint = read_checkpoint(path, wanted, chosen)
     fill(module, checkpoint.state, f"{path.name} does not match {code.text}")
     if own.license == UNKNOWN:
-        own = replace(own, license=stated_license(checkpoint.hyper))
+        own = replace(own, license=read_license(checkpoint.hyper))
     known = {"module": code.text, "module_sha256": code.sha256, **arguments}
-    return checkpoint, measured(own, module, known, stated)
+    return checkpoint, measure_network(own, module, known, stated)

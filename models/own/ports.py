@@ -31,7 +31,7 @@ _CHANNELS = (3, 1, 4)
 _ANY = (Port("output", "picture"),)
 
 
-def measured_ports(
+def measure_ports(
     module: nn.Module,
     inputs: Sequence[Port],
     outputs: Sequence[Port],
@@ -61,7 +61,7 @@ def measured_ports(
     for ports in choices:
         for size in sizes if ports[0].sides is None else [None]:
             try:
-                returned, skipped = _returned(module, ports, size)
+                returned, skipped = _run(module, ports, size)
             except Exception as error:  # noqa: BLE001 - any error means that it does not take this input
                 reason = foreign_reason(error, 200)
                 shapes = [tuple(tensor.shape) for tensor in _examples(ports, size)]
@@ -104,9 +104,7 @@ def _examples(ports: Sequence[Port], size: Size | None) -> list[Tensor]:
     return [torch.from_numpy(array) for array in example_arrays(ports, lengths).values()]
 
 
-def _returned(
-    module: nn.Module, ports: Sequence[Port], size: Size | None
-) -> tuple[object, set[str]]:
+def _run(module: nn.Module, ports: Sequence[Port], size: Size | None) -> tuple[object, set[str]]:
     with torch.no_grad(), warnings.catch_warnings(), plain_run() as skipped:
         warnings.simplefilter("ignore")
         return module(*_examples(ports, size)), skipped

@@ -45,7 +45,7 @@ def call_with_open_sizes(network: nn.Module, *inputs: Tensor) -> Any:
 
 @contextmanager
 def _open_sizes(network: nn.Module) -> Iterator[None]:
-    spaces = _written_in(network) if torch.compiler.is_exporting() else []
+    spaces = _find_modules(network) if torch.compiler.is_exporting() else []
     changed = [space for space in spaces if "int" not in vars(space)]
     for space in changed:
         vars(space)["int"] = _Int
@@ -56,7 +56,7 @@ def _open_sizes(network: nn.Module) -> Iterator[None]:
             del vars(space)["int"]
 
 
-def _written_in(network: nn.Module) -> list[ModuleType]:
+def _find_modules(network: nn.Module) -> list[ModuleType]:
     names = {type(part).__module__ for part in network.modules()}
     names = {name for name in names if name.partition(".")[0] not in ("torch", "nystra")}
     packages = {name.partition(".")[0] for name in names}

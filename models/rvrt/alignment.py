@@ -61,7 +61,7 @@ class GuidedDeformableAttention(nn.Module):
                 position in the previous clip.
             crossed: The flow from each frame to the other one.
         """
-        warped = [_warped(*pair) for pair in ((v, same), (v.flip(1), crossed))]
+        warped = [_warp(*pair) for pair in ((v, same), (v.flip(1), crossed))]
         aligned, (same, crossed) = self.align(q, k, v, warped, (same, crossed))
         return aligned, same, crossed
 
@@ -102,7 +102,7 @@ class GuidedDeformableAttention(nn.Module):
         return aligned.permute(0, 1, 4, 2, 3), list(updated.unbind(2))
 
 
-def _warped(clip: Tensor, flow: Tensor) -> Tensor:
+def _warp(clip: Tensor, flow: Tensor) -> Tensor:
     frames = flow_warp(clip.flatten(0, 1), flow.flatten(0, 1))
     warped: Tensor = frames.unflatten(0, clip.shape[:2])
     return warped

@@ -17,7 +17,7 @@ _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
 
 
-def _enlarged(side: int) -> int:
+def _enlarge(side: int) -> int:
     return (side + _MULTIPLE - 1) // _MULTIPLE * _MULTIPLE
 
 
@@ -55,11 +55,11 @@ class SpyNet(nn.Module):
     def forward(self, reference: Tensor, other: Tensor) -> Tensor:
         """Return the flow that warps ``other`` to ``reference``."""
         sides = (reference.shape[2], reference.shape[3])
-        return resized_flow(self.levels(reference, other)[-1], *sides)
+        return resize_flow(self.levels(reference, other)[-1], *sides)
 
     def levels(self, reference: Tensor, other: Tensor) -> list[Tensor]:
         """Return the flow at every level, coarsest first: of the frames enlarged to n times 32."""
-        size = (_enlarged(reference.shape[2]), _enlarged(reference.shape[3]))
+        size = (_enlarge(reference.shape[2]), _enlarge(reference.shape[3]))
         pyramids = [
             [(F.interpolate(frame, size, mode="bilinear") - self.mean) / self.std]
             for frame in (reference, other)
@@ -81,7 +81,7 @@ class SpyNet(nn.Module):
         return flows
 
 
-def resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
+def resize_flow(flow: Tensor, height: int, width: int) -> Tensor:
     """Return a flow (B, 2, H, W) at another size, in pixels of that size."""
     resized = F.interpolate(flow, (height, width), mode="bilinear")
     sides = [

@@ -138,7 +138,7 @@ class RVRT(nn.Module):
         seen = propagate(list(shallow.split(CLIP, 1)), guides, self.backbone, self.deform_align)
         features = torch.cat([torch.cat(clips, 1) for clips in seen], 2)
         residual = self._head(self.reconstruction(features).flatten(0, 1))
-        restored = residual + self._enlarged(images)
+        restored = residual + self._enlarge(images)
         if self.upscale == 1:
             restored = crop(restored, height, width)
         video: Tensor = restored.unflatten(0, (batch, count))
@@ -173,7 +173,7 @@ class RVRT(nn.Module):
         y: Tensor = self.conv_last(self.upsampler(self.conv_before_upsampler(features)))
         return y
 
-    def _enlarged(self, images: Tensor) -> Tensor:
+    def _enlarge(self, images: Tensor) -> Tensor:
         if self.upscale == 1:
             return images
         return F.interpolate(images, scale_factor=float(self.upscale), mode="bilinear")

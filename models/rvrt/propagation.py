@@ -66,9 +66,9 @@ def propagate(
     seen, guides = [shallow], dict(guides)
     for name in BRANCHES:
         direction = name.partition("_")[0]
-        way = [_turned(clips) for clips in seen] if direction == "backward" else seen
+        way = [_reverse(clips) for clips in seen] if direction == "backward" else seen
         done, guides[direction] = _branch(way, guides[direction], backbone[name], align[name])
-        seen.append(_turned(done) if direction == "backward" else done)
+        seen.append(_reverse(done) if direction == "backward" else done)
     return seen
 
 
@@ -86,5 +86,5 @@ def _branch(
     return done, corrected
 
 
-def _turned(clips: Clips) -> Clips:
+def _reverse(clips: Clips) -> Clips:
     return [clip.flip(1) for clip in reversed(clips)]

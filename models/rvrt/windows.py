@@ -58,14 +58,14 @@ class WindowAttention(WindowSite):
     def forward(self, x: Tensor) -> Tensor:
         """Return the attention of the map x (B, *sides, dim)."""
         sides = x.shape[1:-1]
-        attended = self.attend(self.qkv_self(_padded(x, self.geometry.window)))
+        attended = self.attend(self.qkv_self(_pad(x, self.geometry.window)))
         for axis, side in enumerate(sides, 1):
             attended = attended.narrow(axis, 0, side)
         projected: Tensor = self.proj(attended)
         return projected
 
 
-def _padded(x: Tensor, window: tuple[int, ...]) -> Tensor:
+def _pad(x: Tensor, window: tuple[int, ...]) -> Tensor:
     sides = zip(x.shape[1:-1], window, strict=True)
     over = [(side + step - 1) // step * step - side for side, step in sides]
     return F.pad(x, (0, 0, *(end for side in reversed(over) for end in (0, side))))

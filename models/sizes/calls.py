@@ -117,19 +117,19 @@ def refuse_kept_state(
     again = _attributes(network)
     counted = [name for name, value in again.items() if after.get(name, "") != value]
     if counted:
-        raise UnsupportedModelError(_kept(source, counted[0]))
+        raise UnsupportedModelError(_describe_kept(source, counted[0]))
     for first, second in ((0, 1), (1, 0), (0, 2), (2, 0)):
         used = given.fresh()
         try:
             given.run_on(used, images[first])
             returned = given.run_on(used, images[second])
         except Exception:  # noqa: BLE001 - it takes each of the two by itself
-            raise UnsupportedModelError(_kept(source, changed[0])) from None
+            raise UnsupportedModelError(_describe_kept(source, changed[0])) from None
         if not is_close(returned, given.run(images[second]), _ALLOWED):
-            raise UnsupportedModelError(_kept(source, changed[0]))
+            raise UnsupportedModelError(_describe_kept(source, changed[0]))
 
 
-def _kept(source: str, name: str) -> str:
+def _describe_kept(source: str, name: str) -> str:
     return (
         f"{source}: forward sets {name.removeprefix('network.')!r} and its result depends on "
         "earlier calls: an exported file keeps nothing between calls, so compute it in each call "
@@ -151,14 +151,14 @@ def _attributes(network: nn.Module) -> dict[str, Any]:
         for name, value in own.items():
             if name.startswith("_") and name in _OF_MODULES:
                 continue
-            found[f"{path}.{name}" if path else name] = _described(value, 0)
+            found[f"{path}.{name}" if path else name] = _describe(value, 0)
     return found
 
 
 _OF_MODULES = frozenset(vars(nn.Module()))
 
 
-def _described(value: Any, depth: int) -> Any:
+def _describe(value: Any, depth: int) -> Any:
     if isinstance(value, nn.Module):
         return id(value)
     if isinstance(value, Tensor):
@@ -175,11 +175,11 @@ def _described(value: Any, depth: int) -> Any:
     if depth >= _DEEPEST:
         return id(value)
     if isinstance(value, Mapping):
-        return [(str(key), _described(each, depth + 1)) for key, each in value.items()]
+        return [(str(key), _describe(each, depth + 1)) for key, each in value.items()]
     if isinstance(value, (list, tuple)):
-        return [_described(each, depth + 1) for each in value]
+        return [_describe(each, depth + 1) for each in value]
     if isinstance(value, (set, frozenset)):
         return sorted(map(str, value))
     if hasattr(value, "__dict__") and not callable(value):
-        return [(name, _described(each, depth + 1)) for name, each in vars(value).items()]
+        return [(name, _describe(each, depth + 1)) for name, each in vars(value).items()]
     return id(value)

@@ -56,7 +56,7 @@ class PaddedNetwork(nn.Module):
         self.outputs = tuple(outputs)
         self.given = given
 
-    def padded_to(self, multiple: int) -> PaddedNetwork:
+    def pad_to(self, multiple: int) -> PaddedNetwork:
         """Return the same network, its inputs padded to another multiple."""
         sides = Sides(multiple, self.sides.border)
         return PaddedNetwork(self.network, sides, self.outputs, self.call, self.given)
@@ -77,7 +77,7 @@ class PaddedNetwork(nn.Module):
         returned = in_order(self.call(self.network, *padded), self.outputs)
         if self.sides.multiple > 1:
             returned = tuple(
-                _cropped(tensor, port, height, width)
+                _crop(tensor, port, height, width)
                 for tensor, port in zip(returned, self.outputs, strict=True)
             )
         return returned[0] if len(returned) == 1 else returned
@@ -139,7 +139,7 @@ def _flat(returned: Any) -> list[Any]:
     return [] if returned is None else [returned]
 
 
-def _cropped(tensor: Tensor, port: Port, height: int, width: int) -> Tensor:
+def _crop(tensor: Tensor, port: Port, height: int, width: int) -> Tensor:
     if port.axes[-2:] != SIDES:
         return tensor
     return crop(tensor, height * port.multiple, width * port.multiple)

@@ -165,13 +165,13 @@ class _Run:
             self._set(results[0], before[0])
             return
         if name in _MOVES and before[0].state != _MOVED:
-            value = self._cropped(given[0], before[0], results[0])
+            value = self._crop(given[0], before[0], results[0])
             if value is not None:
                 self._set(results[0], value)
                 return
         pixelwise = torch.Tag.pointwise in operator.tags or name == "_to_copy"
         if states and name in _MOVES and len(results) == 1 and not pixelwise:
-            values = [self._moved(before, described, results[0])]
+            values = [self._move(before, described, results[0])]
         else:
             kept = states if pixelwise and len(states) == 1 and _MOVED not in states else set()
             mark = str(sorted(states - kept - {_WHOLE}))
@@ -189,7 +189,7 @@ class _Run:
             if written and isinstance(tensor, Tensor):
                 self.written[_memory(tensor)] = name
 
-    def _cropped(self, source: Tensor, value: _Value, result: Tensor) -> _Value | None:
+    def _crop(self, source: Tensor, value: _Value, result: Tensor) -> _Value | None:
         """Return what a result is that holds the first rows and columns of a tensor; else None."""
         if result.dim() < len(IMAGE_AXES) or result.dim() != source.dim():
             return None
@@ -202,7 +202,7 @@ class _Run:
                 return None
         return _Value(value.name, _RAW)
 
-    def _moved(self, before: Sequence[_Value], described: str, result: Tensor) -> _Value:
+    def _move(self, before: Sequence[_Value], described: str, result: Tensor) -> _Value:
         """Return what an operator is that moves pixels of the image: part of its padding."""
         bases = {self.chains.get(value.name, value.name) for value in before if value.state}
         if len(bases) != 1:

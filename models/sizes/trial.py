@@ -98,14 +98,14 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
     start = 1 if minimum <= known else minimum
     first = ""
     for multiple in _multiples(known):
-        candidate = network.padded_to(multiple)
+        candidate = network.pad_to(multiple)
         sizes = _sizes(minimum, multiple, square=stated.square)
         outcomes = [_outcome(candidate, stated.inputs, *size) for size in sizes]
         if multiple != known:  # a cut result that is long enough says nothing of the multiple
-            outcomes.append(_outcome(candidate, stated.inputs, *_padded(sizes[0], multiple)))
+            outcomes.append(_outcome(candidate, stated.inputs, *_pad(sizes[0], multiple)))
         faults = [outcome for outcome in outcomes if isinstance(outcome, str)]
         if not faults:
-            return _measured(candidate, stated, start, sizes, known, outcomes[0])
+            return _measure(candidate, stated, start, sizes, known, outcomes[0])
         first = first or faults[0]
     size = stated.works or (max(minimum, known),) * 2
     outcome = _outcome(network, stated.inputs, *size)
@@ -118,12 +118,12 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
     raise UnsupportedModelError(f"{stated.source}: the network {first}; see docs/own.md")
 
 
-def _padded(size: tuple[int, int], multiple: int) -> tuple[int, int]:
+def _pad(size: tuple[int, int], multiple: int) -> tuple[int, int]:
     height, width = (-(-side // multiple) * multiple for side in size)
     return height, width
 
 
-def _measured(
+def _measure(
     network: PaddedNetwork,
     stated: Stated,
     start: int,
@@ -160,11 +160,11 @@ def is_single(
     """Return whether a network has to be limited to one image at a time, and the reason."""
     if "batch" in stated.inputs[0].lengths:
         return False, ()
-    fault = batch_fault(_given(network, stated), stated.inputs, size)
+    fault = batch_fault(_wrap_given(network, stated), stated.inputs, size)
     return bool(fault), (f"it takes a batch of 1 only: {fault}",) if fault else ()
 
 
-def _given(network: PaddedNetwork, stated: Stated) -> GivenNetwork:
+def _wrap_given(network: PaddedNetwork, stated: Stated) -> GivenNetwork:
     """Return what a network does at any size, in calls that do not depend on one another."""
     if network.given is not None:
         inner = network.given.fresh()
@@ -174,7 +174,7 @@ def _given(network: PaddedNetwork, stated: Stated) -> GivenNetwork:
 
 def refuse_state(network: PaddedNetwork, stated: Stated, sizes: Sequence[tuple[int, ...]]) -> None:
     """Raise `UnsupportedModelError` if results depend on earlier calls, as `refuse_kept_state`."""
-    refuse_kept_state(_given(network, stated), stated.inputs, sizes, stated.source)
+    refuse_kept_state(_wrap_given(network, stated), stated.inputs, sizes, stated.source)
 
 
 def refuse_random(
@@ -195,13 +195,13 @@ def refuse_random(
         UnsupportedModelError: They differ.
     """
     before = random_state()
-    again = _returned(network, stated.inputs, 1, *size)
+    again = _run(network, stated.inputs, 1, *size)
     if random_state() != before:
         raise UnsupportedModelError(
             f"{stated.source}: the output of the network is not deterministic: it draws random "
             "numbers in evaluation mode, so an exported file could not be validated"
         )
-    first = _returned(network, stated.inputs, 1, *size) if isinstance(known, str) else known
+    first = _run(network, stated.inputs, 1, *size) if isinstance(known, str) else known
     one, other = first[0], again[0]
     if not torch.allclose(one, other, rtol=1e-5, atol=1e-5):
         difference = float((one - other).abs().max())
@@ -257,7 +257,7 @@ def _outcome(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            returned = _returned(network, ports, batch, height, width)
+            returned = _run(network, ports, batch, height, width)
     except UnsupportedModelError:  # its outputs are wrong at any size
         raise
     except Exception as error:  # noqa: BLE001 - after any error the size counts as not supported
@@ -276,7 +276,7 @@ def _shape(output: Port, batch: int, height: int, width: int) -> tuple[int, ...]
     return output.shape({axis: size[axis] for axis in output.axes if axis in size})
 
 
-def _returned(
+def _run(
     network: PaddedNetwork, ports: Sequence[Port], batch: int, height: int, width: int
 ) -> Outcome:
     arrays = example_arrays(ports, {"batch": batch} | image_size(height, width))

@@ -10,8 +10,8 @@ from ..facts import Facts
 from ..registry import MORE
 from ..sizes.trial import Trial
 from .hugging_face import is_of_transformers, of_spandrel
-from .library import Reading, find_reading, installed, read
-from .network import ports_of, tried_network
+from .library import Reading, find_reading, is_installed, read
+from .network import ports_of, try_spandrel_network
 
 
 def load(state: State, request: Request) -> BuiltNetwork:
@@ -34,7 +34,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
     if reading is None:
         raise CheckpointError(f"{request.source}: no architecture of spandrel has its keys")
     descriptor = read(reading, state, request.source)
-    trial = tried_network(descriptor, request.source)
+    trial = try_spandrel_network(descriptor, request.source)
     facts = _facts(reading, descriptor, request, trial)
     hyper = {"spandrel": reading.name, "tags": list(descriptor.tags)}
     warnings = (*_licence(reading), *differences, *trial.warnings)
@@ -67,7 +67,7 @@ def _licence(reading: Reading) -> tuple[str, ...]:
 def recognizes(state: State) -> bool:
     """Return whether spandrel is installed and reads a state dict, or its form in transformers."""
     if is_of_transformers(state):
-        return installed()
+        return is_installed()
     return find_reading(state) is not None
 
 

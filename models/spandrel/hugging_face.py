@@ -87,7 +87,7 @@ def of_spandrel(state: State, request: Request) -> tuple[State, Request, tuple[s
                 f"{request.source}: its config.json has {key} {request.config[key]!r:.40}, "
                 f"expected {value!r} for windows of {window}"
             )
-    tensors = renamed(state, request.source)
+    tensors = rename_keys(state, request.source)
     tensors |= _window_buffers(tensors, window, shifted=shifted)
     return tensors, replace(request, overrides=overrides), _difference(tensors)
 
@@ -109,7 +109,7 @@ def _difference(tensors: State) -> tuple[str, ...]:
     return (text,)
 
 
-def renamed(state: State, source: str) -> dict[str, Tensor]:
+def rename_keys(state: State, source: str) -> dict[str, Tensor]:
     """Return the tensors under the keys of spandrel, without buffers.
 
     Raises:
@@ -123,7 +123,7 @@ def renamed(state: State, source: str) -> dict[str, Tensor]:
             path = f"layers.{stage}.residual_group.blocks.{layer}.attn.qkv.weight"
             parts.setdefault(path, {})[role] = value
         elif not key.endswith(_BUFFERS):  # which older versions wrote
-            tensors[_renamed(key)] = value
+            tensors[_rename(key)] = value
     for path, part in parts.items():
         rows = [part.get(role) for role in ("query", "key", "value")]
         present = [row for row in rows if row is not None]
@@ -136,7 +136,7 @@ def renamed(state: State, source: str) -> dict[str, Tensor]:
     return tensors
 
 
-def _renamed(key: str) -> str:
+def _rename(key: str) -> str:
     if match := _STEP.fullmatch(key):
         return f"upsample.{2 * int(match[1])}.{match[2]}"
     for pattern, ours in _RENAMED:

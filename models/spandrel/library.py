@@ -30,14 +30,14 @@ class Reading:
     restricted: bool
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Return whether spandrel is installed."""
     return find_spec("spandrel") is not None
 
 
 def find_reading(state: State) -> Reading | None:
     """Return the first architecture of spandrel that recognizes a state dict, or None."""
-    if not installed():
+    if not is_installed():
         return None
     spandrel = _quietly_imported("spandrel")
     registry = spandrel.MAIN_REGISTRY.copy()

@@ -45,7 +45,7 @@ def ports_of(descriptor: Any) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
     return tuple(inputs), outputs
 
 
-def tried_network(descriptor: Any, source: str) -> Trial:
+def try_spandrel_network(descriptor: Any, source: str) -> Trial:
     """Return the network of a descriptor, with its sites, padded as it needs.
 
     Args:

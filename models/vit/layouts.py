@@ -46,13 +46,13 @@ class Layout:
         """
         renamed: dict[str, torch.Tensor] = {}
         for key, value in state.items():
-            ours = self._renamed(key)
+            ours = self._rename(key)
             if ours in renamed:
                 raise CheckpointError(f"two tensors of the file are {ours}, one of them {key}")
             renamed[ours] = value
         return renamed
 
-    def _renamed(self, key: str) -> str:
+    def _rename(self, key: str) -> str:
         for pattern, ours in self.renames.items():
             if match := re.fullmatch(pattern, key):
                 return match.expand(ours)

@@ -61,9 +61,9 @@ class Linformer(Attention):
         shape = (linformer_k, length) if shared else (heads, linformer_k, length)
         self.E_K = nn.Parameter(torch.randn(shape) / length**0.5)
         self.E_V = nn.Parameter(torch.randn(shape) / length**0.5)
-        self.implementation = self.projected
+        self.implementation = self.project
 
-    def projected(
+    def project(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
         """Return the trained attention; a bias between tokens is not possible."""

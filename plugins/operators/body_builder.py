@@ -56,19 +56,19 @@ class BodyBuilder:
         self.by_rows = by_rows
         self.values = values
         self.served = served
-        self.inputs = [self._named(name) for name in schema.inputs]
-        self._outputs = [self._named(name) for name in schema.outputs]
+        self.inputs = [self._name(name) for name in schema.inputs]
+        self._outputs = [self._name(name) for name in schema.outputs]
         self._nodes: list[onnx.NodeProto] = []
         self._numbers = count()
         self._known: dict[tuple[str, bytes], str] = {}
         self._top = self._nodes  # constants go here from inside loops too
         self._fixed: dict[tuple[str, bytes], str] = {}
 
-    def _named(self, name: str) -> str:
+    def _name(self, name: str) -> str:
         return f"{self.schema.name}_{name}"
 
     def _fresh(self, what: str) -> str:
-        return self._named(f"{what}_{next(self._numbers)}")
+        return self._name(f"{what}_{next(self._numbers)}")
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """Return the only output of a node, which is added unless an equal one exists."""
@@ -123,7 +123,7 @@ class BodyBuilder:
             return self.constant(
                 np.array(self.values[name], np.int64 if kind == "int" else np.float32)
             )
-        output = self._fixed[key] = self._named(name)
+        output = self._fixed[key] = self._name(name)
         node = helper.make_node("Constant", [], [output])
         field, proto = (
             ("value_int", onnx.AttributeProto.INT)

@@ -96,7 +96,7 @@ class LandmarkBody(WindowBody):
             )
             shapes.append(body.op("Shape", part))
             parts.append(body.reshape(part, -1, self.landmarks, self.landmarks))
-        inverses = self._inverted(body.op("Concat", *parts, axis=0))
+        inverses = self._invert(body.op("Concat", *parts, axis=0))
         z, start = body.number(0.0), body.ints([0])
         for part, shape, inside in zip(parts, shapes, insides, strict=True):
             end = body.op("Add", start, body.op("Reshape", body.size(part, 0), body.ints([1])))
@@ -105,7 +105,7 @@ class LandmarkBody(WindowBody):
             start = end
         return body.reshape(z, -1, self.heads, self.landmarks, self.landmarks)
 
-    def _inverted(self, matrices: str) -> str:
+    def _invert(self, matrices: str) -> str:
         body = self.body
         z = body.number(float("nan"))
         for iterations, batch_init in sorted(

@@ -51,7 +51,7 @@ class Attribute:
         Raises:
             NystraError: The type or the range is wrong.
         """
-        checked = self._converted(value)
+        checked = self._convert(value)
         if checked is None:
             expected = "an integer" if self.kind == "int" else "a finite number"
             raise NystraError(f"{owner}: {self.name} is {value!r}; expected {expected}")
@@ -67,7 +67,7 @@ class Attribute:
             )
         return checked
 
-    def _converted(self, value: object) -> int | float | None:
+    def _convert(self, value: object) -> int | float | None:
         try:
             if self.kind == "int":
                 return operator.index(value)  # type: ignore[arg-type]

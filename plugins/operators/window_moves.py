@@ -81,7 +81,7 @@ class SteppedMoves:
     def split(self, which: int) -> str:
         """Return the windows (B nW, h, N, size) of q (0), k (1) or v (2)."""
         windows = self._windows
-        tokens = self._partitioned(self._rolled(windows.map, windows.shift_h, windows.shift_w))
+        tokens = self._partition(self._roll(windows.map, windows.shift_h, windows.shift_w))
         return self.heads(windows.channels(which, tokens), windows.tokens, windows.sizes[which])
 
     def heads(self, tokens: str, count: str, size: str) -> str:
@@ -103,9 +103,9 @@ class SteppedMoves:
             body.op("Sub", size, shift)
             for size, shift in ((windows.height, windows.shift_h), (windows.width, windows.shift_w))
         )
-        return self._rolled(grid, *back)
+        return self._roll(grid, *back)
 
-    def _partitioned(self, rolled: str) -> str:
+    def _partition(self, rolled: str) -> str:
         """Return the tokens (B nW, N, C) of a map (B, H, W, C)."""
         body, windows = self._body, self._windows
         channels = body.size(rolled, 3)
@@ -114,7 +114,7 @@ class SteppedMoves:
         together = body.op("Transpose", apart, perm=[0, 2, 1, 3])
         return body.reshape(together, -1, windows.tokens, channels)
 
-    def _rolled(self, channels: str, down: str, across: str) -> str:
+    def _roll(self, channels: str, down: str, across: str) -> str:
         """Return the map (B, H, W, .) rolled up by ``down`` rows and left by ``across`` columns."""
         body = self._body
         for axis, by in ((1, down), (2, across)):

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import utf8_path
-from ...core.installation import installed, not_installed
+from ...core.installation import is_installed, not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import Choice
 from ...plugins.library import LibraryChoice
@@ -193,7 +193,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
     @classmethod
     def available(cls) -> tuple[bool, str]:
         """Return whether onnxruntime is installed and a provider is named, and a sentence."""
-        if not installed("onnxruntime"):
+        if not is_installed("onnxruntime"):
             return False, not_installed("onnxruntime", "ort")
         if not cls.provider:
             return False, (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...core.installation import installed, not_installed
+from ...core.installation import is_installed, not_installed
 from ._onnxruntime import OnnxRuntimeBackend
 
 
@@ -20,7 +20,7 @@ class OrtCpuBackend(OnnxRuntimeBackend):
     @classmethod
     def available(cls) -> tuple[bool, str]:
         """Return whether onnxruntime is installed, and a sentence with the reason."""
-        if installed("onnxruntime"):
+        if is_installed("onnxruntime"):
             return True, "onnxruntime is installed"
         return False, not_installed("onnxruntime", "ort")
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError
-from ...core.installation import install_command, installed, not_installed
+from ...core.installation import install_command, is_installed, not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import Choice
 from ...plugins.library import CUDA_LIBRARY, LibraryChoice, has_cuda_kernels
@@ -64,7 +64,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
     @classmethod
     def available(cls) -> tuple[bool, str]:
         """Return whether onnxruntime-gpu and a GPU are here, and a sentence with the reason."""
-        if not installed("onnxruntime"):
+        if not is_installed("onnxruntime"):
             return False, not_installed("onnxruntime-gpu", "gpu")
         device = find_device()
         if isinstance(device, str):

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...core.errors import BackendUnavailableError, ExportError, NystraError
 from ...core.files.scratch import scratch_folder
-from ...core.installation import find, installed, not_installed
+from ...core.installation import find, is_installed, not_installed
 from ...plugins.domain import DOMAIN
 from ...plugins.operators import OPERATORS, find_schema
 from ..model.onnx_graph import domain_nodes
@@ -69,9 +69,9 @@ class Builder:
 
     def require(self) -> None:
         """Raise `BackendUnavailableError`, with what to install, unless it is installed."""
-        if not any(map(installed, self.modules)):
+        if not any(map(is_installed, self.modules)):
             raise BackendUnavailableError(not_installed(self.title, self.name) + self.note)
-        if not installed("polygraphy"):
+        if not is_installed("polygraphy"):
             raise BackendUnavailableError(not_installed("Polygraphy", self.name))
 
     @cached_property
@@ -89,7 +89,7 @@ class Builder:
                 f"{self.name} in another process"
             )
         config.USE_TENSORRT_RTX = self.rtx
-        name = next(filter(installed, self.modules))
+        name = next(filter(is_installed, self.modules))
         try:
             module = import_module(name)
             str(module.__version__)

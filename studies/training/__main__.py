@@ -23,7 +23,7 @@ from torch import Tensor
 
 from nystra.cli.flags.option_flags import flag_of, option_values
 from nystra.core.errors import NystraError
-from nystra.core.option import spelled
+from nystra.core.option import spell_names
 from nystra.core.option_kinds import Switch
 
 from .classifying import Classifying
@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         torch.set_num_threads(options.threads)
         run(recipe, options.data, options.out, options.until)
     except NystraError as error:
-        text = spelled(str(error), lambda name: f"--{name.replace('_', '-')}")
+        text = spell_names(str(error), lambda name: f"--{name.replace('_', '-')}")
         print(f"error: {text}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:

@@ -17,10 +17,10 @@ from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.core.files.reading import file_sha256
 from nystra.core.files.writing import atomic_folder
-from nystra.deploy.triton.config import block, quoted
+from nystra.deploy.triton.config import block, quote
 from nystra.deploy.triton.options import TritonOptions
 from nystra.deploy.triton.repository import write_repository
-from nystra.plugins.library import library_path, supported
+from nystra.plugins.library import is_supported, library_path
 from nystra.runtime.engines.cache import EngineRecord
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.images.images import encode_image
@@ -48,7 +48,7 @@ def files(folder: Path) -> set[str]:
 
 
 def test_texts_of_a_file_stay_texts() -> None:
-    assert quoted('a "b"\\\n\x1bé\u202e') == '"a \\042b\\042\\134\\012\\033é\\342\\200\\256"'
+    assert quote('a "b"\\\n\x1bé\u202e') == '"a \\042b\\042\\134\\012\\033é\\342\\200\\256"'
     assert block("a", "b: 1", block("c", "d: 2")) == "a {\n  b: 1\n  c {\n    d: 2\n  }\n}"
 
 
@@ -84,7 +84,7 @@ def test_tensors_for_onnxruntime(tmp_path: Path) -> None:
     assert config.dynamic_batching.max_queue_delay_microseconds > 0
     assert (config.instance_group[0].count, config.instance_group[0].kind) == (2, 2)  # KIND_CPU
     assert config.parameters["intra_op_thread_count"].string_value == "3"
-    if supported():
+    if is_supported():
         name = library_path().name
         assert list(config.model_operations.op_library_filename) == [f"/srv/operator/1/{name}"]
         assert (folder / "1" / name).read_bytes() == library_path().read_bytes()

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from nystra.core.files import file_cache
-from nystra.core.files.user_cache import remember_figures, remembered_figures
+from nystra.core.files.user_cache import read_figures, remember_figures
 from nystra.core.ports.port import Port
-from nystra.models.own.fingerprint import computed_by
+from nystra.models.own.fingerprint import hash_computation
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_entries_of_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as changed:
         changed.setenv("NYSTRA_CACHE_DIR", str(outside))
         assert entry("c", b"no folder").read_bytes() == b"no folder"
-        assert remembered_figures("c") == {}
+        assert read_figures("c") == {}
         assert not remember_figures("c", "a module", {"torch": 0.5})
     with pytest.raises(ZeroDivisionError):
         file_cache.file_of("accelerated", "d", lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
@@ -58,10 +58,10 @@ def test_entries_of_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_figures_are_remembered(cache: Path, damage: tuple[str, str]) -> None:
     assert remember_figures("c", "a module", {"torch": 0.5})
-    assert remembered_figures("c") == {"torch": 0.5}
+    assert read_figures("c") == {"torch": 0.5}
     path = cache.parent / "figures/c.json"
     path.write_text(path.read_text().replace(*damage))
-    assert remembered_figures("c") == {}
+    assert read_figures("c") == {}
 
 
 class Scaled(nn.Module):
@@ -82,7 +82,7 @@ class Larger(Scaled):
 def test_a_key_has_the_code_and_constants_that_are_no_weights() -> None:
     ports = (Port("input", "image", lengths={"channels": 3}),)
     hashes = [
-        computed_by(module.eval(), ports, [torch.zeros(1, 3, 8, 8)])
+        hash_computation(module.eval(), ports, [torch.zeros(1, 3, 8, 8)])
         for module in (Scaled(2.0), Scaled(3.0), Scaled(2.0, 1.0), Larger(2.0), Scaled(2.0))
     ]
     assert len(set(hashes)) == 4

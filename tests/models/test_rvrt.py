@@ -19,7 +19,7 @@ from nystra.export.options import ExportOptions
 from nystra.models import load
 from nystra.models.rvrt.alignment import GuidedDeformableAttention
 from nystra.models.rvrt.deform import deformable_attention
-from nystra.models.rvrt.flow import SpyNet, resized_flow
+from nystra.models.rvrt.flow import SpyNet, resize_flow
 from nystra.models.rvrt.frames import upsampler
 from nystra.models.rvrt.hyper import rvrt_hyper
 from nystra.models.rvrt.network import RVRT
@@ -51,7 +51,7 @@ def test_levels_of_optical_flow() -> None:
         height, width = inputs[0].shape[2:]
         finest_first = network.levels(*inputs)[:1:-1]
         got = [
-            resized_flow(flow, height >> level, width >> level)
+            resize_flow(flow, height >> level, width >> level)
             for level, flow in enumerate(finest_first)
         ]
         check(run, got, expected)

@@ -15,7 +15,7 @@ import onnxruntime as ort
 import pytest
 
 from native_nodes import NODES, SHAPES, arrays, attributes, library, node_session, run_node
-from nystra.plugins.library import INSTRUCTION_SETS, isa, library_path, supported
+from nystra.plugins.library import INSTRUCTION_SETS, is_supported, isa, library_path
 from nystra.plugins.operators import OPERATORS, find_schema
 from nystra.plugins.operators.window_schema import MAX_LANDMARKS
 from processor import best_instruction_set
@@ -65,7 +65,7 @@ def test_absent_library_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_instruction_set() -> None:
     library()
-    assert supported()
+    assert is_supported()
     assert isa() in INSTRUCTION_SETS
 
 

@@ -12,7 +12,7 @@ import pytest
 from nystra.cli.dispatch import build_parsers
 from nystra.cli.flags.option_flags import flags_by_name
 from nystra.cli.main import main
-from nystra.core.option import spelled
+from nystra.core.option import spell_names
 from shared import ROOT
 
 _LIBRARY = ("core", "plugins", "runtime", "deploy", "models", "export")
@@ -92,8 +92,8 @@ def test_a_name_in_backticks_is_an_option() -> None:
 def test_a_face_spells_what_it_knows() -> None:
     text = "raise `max_memory`, or `other`: `max_memory` 4G"
     flags = {"max_memory": "--max-memory"}
-    assert spelled(text, flags.get) == "raise --max-memory, or `other`: --max-memory 4G"
-    assert spelled(text, str) == "raise max_memory, or other: max_memory 4G"
+    assert spell_names(text, flags.get) == "raise --max-memory, or `other`: --max-memory 4G"
+    assert spell_names(text, str) == "raise max_memory, or other: max_memory 4G"
 
 
 def test_the_command_line_writes_flags(capsys: pytest.CaptureFixture[str]) -> None:

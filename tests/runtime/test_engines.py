@@ -13,7 +13,7 @@ import pytest
 
 from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, ExportError, NystraError
-from nystra.core.installation import installed
+from nystra.core.installation import is_installed
 from nystra.core.ports.port import Port
 from nystra.runtime import Session
 from nystra.runtime.checking.dry_run import default_sizes
@@ -164,7 +164,7 @@ def test_plugins_are_found_by_themselves(tmp_path: Path, monkeypatch: pytest.Mon
 def test_without_the_builder(
     backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if installed(backend.replace("-", "_")):
+    if is_installed(backend.replace("-", "_")):
         pytest.skip(f"{backend} is installed here")
     model = save_upscaler(tmp_path / "m.onnx")
     for more in ([], ["--dry-run"]):

@@ -58,13 +58,13 @@ class Colours(nn.Module):
             (rising, value, value, falling, low, low),
             (low, low, rising, value, value, falling),
         )
-        return torch.stack([_chosen(sextant, maps) for maps in channels], dim=1) * self.brighten
+        return torch.stack([_choose(sextant, maps) for maps in channels], dim=1) * self.brighten
 
     def _sensitivity(self, value: Tensor) -> Tensor:
         return ((value * 0.5 * pi).sin() + _EPS).pow(self.density_k)
 
 
-def _chosen(sextant: Tensor, maps: tuple[Tensor, ...]) -> Tensor:
+def _choose(sextant: Tensor, maps: tuple[Tensor, ...]) -> Tensor:
     chosen = torch.zeros_like(sextant)
     for number, values in enumerate(maps):
         chosen = torch.where(sextant == number, values, chosen)

@@ -36,10 +36,10 @@ class Clusters:
             wanted = body.op("Greater", body.attribute("rounds"), body.ints(place))
             count = body.op("Where", wanted, windows.tokens, one)
             some = body.op("Slice", keys, body.ints([0]), body.shape(count), body.ints([2]))
-            moved = self._moved(some, self._members(some))
+            moved = self._move_centers(some, self._members(some))
             self.centers = body.op("Where", wanted, moved, self.centers)
         self.members = self._members(keys)
-        self.centers = self._moved(keys, self.members)
+        self.centers = self._move_centers(keys, self.members)
 
     def _seeds(self, parts: str, size: str) -> str:
         body = self._body
@@ -62,7 +62,7 @@ class Clusters:
         among = body.op("Where", largest, numbers, body.number(0.0))
         return body.float32(body.op("Equal", numbers, body.reduce("ReduceMax", among, -1)))
 
-    def _moved(self, keys: str, members: str) -> str:
+    def _move_centers(self, keys: str, members: str) -> str:
         """Return the centers moved to the means of their members; without members they stay."""
         body = self._body
         by_cluster = body.swap(members, 4)

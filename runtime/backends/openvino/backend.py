@@ -15,7 +15,7 @@ import numpy as np
 
 from ....core.arrays import Array
 from ....core.errors import BackendUnavailableError, NystraError
-from ....core.installation import installed, not_installed
+from ....core.installation import is_installed, not_installed
 from ....core.option import Options
 from ....plugins.domain import DOMAIN
 from ....plugins.library import CPU_LIBRARY, LibraryChoice, choose_library, library_path
@@ -120,7 +120,7 @@ class OpenvinoBackend(Backend):
     @classmethod
     def available(cls) -> tuple[bool, str]:
         """Return whether OpenVINO is installed and has the device, and a sentence about it."""
-        if not installed("openvino"):
+        if not is_installed("openvino"):
             return False, not_installed("OpenVINO", "openvino")
         if cls.device_name == "CPU":
             return True, "OpenVINO is installed"

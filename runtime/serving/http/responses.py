@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from ....core.errors import NystraError
-from ....core.option import spelled
+from ....core.option import spell_names
 from ....core.plain_text import printable
 from ...tasks.handler import Answer
 from ..errors import ServiceError
@@ -30,7 +30,7 @@ def error_response(error: NystraError) -> Response:
     """Return an error as JSON; an error other than `ServiceError` has the status 422."""
     refusal = error if isinstance(error, ServiceError) else ServiceError(str(error))
     text = printable(str(refusal)[:_LONGEST])  # clients print it
-    message = spelled(text, lambda name: name)  # parameters of the query
+    message = spell_names(text, lambda name: name)  # parameters of the query
     content = {"error": {"code": refusal.code, "message": message}}
     headers = {}
     if refusal.retry_after is not None:

@@ -14,7 +14,7 @@ from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.examples import example_array
 from ....core.ports.pixels import to_range
-from ....core.ports.port import CONDITION, UNIT, Port, image_size, keyed_ports
+from ....core.ports.port import CONDITION, UNIT, Port, image_size, key_ports
 from ...images.image_data import ImageData, luma_of
 from ...images.images import READ_SUFFIXES, read_image
 from .conditions import condition_values, describe_values, read_values
@@ -126,7 +126,7 @@ def match_inputs(ports: Sequence[Port], values: Mapping[str, T]) -> dict[str, T]
     Raises:
         NystraError: One is missing, or one too many.
     """
-    keyed = keyed_ports(ports)
+    keyed = key_ports(ports)
     names = {port.name: port for port in ports}
     matched: dict[str, T] = {}
     for key, value in values.items():

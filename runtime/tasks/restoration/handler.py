@@ -12,7 +12,7 @@ from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.option import Options, option
 from ....core.option_kinds import Choice
-from ....core.ports.port import keyed_ports
+from ....core.ports.port import key_ports
 from ...images.image_data import ImageData
 from ...images.images import (
     DECODING_BYTES,
@@ -124,7 +124,7 @@ class RestorationHandler(Handler):
         """Return the properties that a client needs."""
         return {
             "scale": self.restorer.scale,
-            "parts": ["image", *keyed_ports(self.restorer.auxiliary)],
+            "parts": ["image", *key_ports(self.restorer.auxiliary)],
             "channels": self.restorer.input_channels,
             "tile": self.tile,
         }

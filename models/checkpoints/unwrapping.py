@@ -32,7 +32,7 @@ _PARAMETRIZED = ".parametrizations."
 _ALIGNED = 0.5  # cosine between u and W v from which on u and v are of this matrix
 
 
-def unwrapped(state: Leaves, *, parallel: bool) -> Leaves:
+def unwrap(state: Leaves, *, parallel: bool) -> Leaves:
     """Return a state dict with the keys and weights that the network itself has.
 
     Args:
@@ -46,7 +46,7 @@ def unwrapped(state: Leaves, *, parallel: bool) -> Leaves:
     renamed = {_without(key, names): value for key, value in state.items()}
     if len(renamed) < len(state):
         return state
-    folded = _folded(renamed)
+    folded = _fold_weights(renamed)
     return state if folded.keys() == state.keys() else folded
 
 
@@ -57,7 +57,7 @@ def _without(key: str, names: frozenset[str]) -> str:
     return ".".join([first, *(part for part in rest if part not in names)])
 
 
-def _folded(state: dict[str, Leaf]) -> dict[str, Leaf]:
+def _fold_weights(state: dict[str, Leaf]) -> dict[str, Leaf]:
     """Return a state dict with plain weights in place of those that PyTorch computes."""
     folded = dict(state)
     for ending, partners, rule in _FORMS:
@@ -108,7 +108,7 @@ def _spectral(weight: Tensor, u: Tensor, v: Tensor) -> Tensor | None:
     return None if best is None else best[1]
 
 
-def _masked(weight: Tensor, mask: Tensor) -> Tensor | None:
+def _mask(weight: Tensor, mask: Tensor) -> Tensor | None:
     """``torch.nn.utils.prune``: w times its mask."""
     return weight * mask if weight.shape == mask.shape else None
 
@@ -123,7 +123,7 @@ def _floats(*tensors: Tensor) -> bool:
 _FORMS: tuple[tuple[str, tuple[str, ...], Callable[..., Tensor | None]], ...] = (
     ("_g", ("_v",), _norm),
     ("_orig", ("_u", "_v"), _spectral),
-    ("_orig", ("_mask",), _masked),
+    ("_orig", ("_mask",), _mask),
     (".original0", (".original1",), _norm),
     (".original", (".0._u", ".0._v"), _spectral),
 )
