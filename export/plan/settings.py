@@ -15,6 +15,7 @@ makes of its errors. Both are measured, for each class of sites of the same geom
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -131,7 +132,8 @@ class _Tried:
     Attributes:
         setting: The setting.
         operations: About its multiply-adds on all images.
-        error: Sum of the squared errors of the sites' outputs.
+        error: Sum of the squared errors of the sites' outputs; infinite, and not computed, of a
+            setting that takes too many operations.
     """
 
     setting: Mechanism
@@ -166,8 +168,9 @@ class _Class:
         return self.chosen.setting
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form: the chosen setting, and the expected PSNR with each."""
-        expected = {str(tried.setting): self.predict(tried) for tried in self.tried}
+        """Return the JSON form: the chosen setting, and the expected PSNR with those computed."""
+        computed = [tried for tried in self.tried if math.isfinite(tried.error)]
+        expected = {str(tried.setting): self.predict(tried) for tried in computed}
         return {
             "sites": self.paths,
             "setting": str(self.setting),
@@ -283,10 +286,16 @@ class _Probe:
         out: Tensor = self.exact(*arguments)
         keys, head_dim, value_dim = _read_sizes(arguments)
         queries = out.numel() / value_dim
-        self.group.exact += queries * keys * (head_dim + value_dim)
+        exact = keys * (head_dim + value_dim)
+        self.group.exact += queries * exact
+        usual = self.group.tried[0].setting.operations(head_dim, value_dim)
         for tried, compute in zip(self.group.tried, self.computed, strict=True):
-            tried.operations += queries * tried.setting.operations(head_dim, value_dim)
-            tried.error += float(((compute(*arguments) - out).double() ** 2).sum())
+            operations = tried.setting.operations(head_dim, value_dim)
+            tried.operations += queries * operations
+            if operations > max(usual, _MOST_OPERATIONS * exact):
+                tried.error = math.inf  # it is never chosen
+            else:
+                tried.error += float(((compute(*arguments) - out).double() ** 2).sum())
         return out
 
 
