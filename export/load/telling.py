@@ -32,7 +32,13 @@ _LARGE_STEP = 48
 """Step from which on images have one step more or less only."""
 
 _OPERATIONS = 1.6e10
-"""Most products of parameters and pixels of all comparisons together, which take 1 to 2 seconds."""
+"""Most operations of all comparisons together, which take 1 to 2 seconds.
+
+A network has one for each parameter and pixel, and those of attention between all its pixels.
+"""
+
+_OF_A_BYTE = 64
+"""Operations of exact attention for each byte that it needs: some hundred for each score."""
 
 _FEWEST = 3
 """Comparisons that are made in any case, of a network that is another module than the given one."""
@@ -52,7 +58,13 @@ class Telling:
 
 
 def telling_inputs(
-    facts: Facts, step: int, parameters: int, *, plain: bool, changed: bool
+    facts: Facts,
+    step: int,
+    parameters: int,
+    *,
+    quadratic: float = 0.0,
+    plain: bool,
+    changed: bool,
 ) -> list[Telling]:
     """Return inputs for the comparison of a network with another form of it.
 
@@ -64,6 +76,7 @@ def telling_inputs(
         facts: Facts of the network, maybe of a fixed size.
         step: The multiple that it pads to, or its window, in pixels.
         parameters: Its number of weights: large networks are compared on fewer pixels.
+        quadratic: b, if exact attention for n pixels needs b n^2 bytes: such networks too.
         plain: Photographs alone, for networks that select by comparing values.
         changed: Whether the network that is traced is another module than the given one. If not,
             the references are of it, at sizes around its step.
@@ -71,12 +84,13 @@ def telling_inputs(
     batch = 1 if "batch" in facts.inputs[0].lengths else _BATCH
     kinds = _kinds(facts, plain=plain)
     found: list[Telling] = []
-    operations = 0
+    operations = 0.0
     fewest = _FEWEST if changed else _FEWEST - 1
     for place, (height, width) in enumerate(_sides(facts, step, changed=changed)):
         size = facts.size(height, width)
         several = batch if place == 0 or parameters < _SMALL else 1
-        operations += parameters * several * math.prod(-(-size[axis] // 8) * 8 for axis in SIDES)
+        pixels = math.prod(-(-size[axis] // 8) * 8 for axis in SIDES)
+        operations += several * (parameters * pixels + quadratic * _OF_A_BYTE * pixels**2)
         if place >= fewest and operations > _OPERATIONS:
             break
         at = place * _BATCH

@@ -16,6 +16,7 @@ from ...runtime.checking.validation import sides_text
 from ...runtime.metrics.measures import ROUNDING, Measure, measure_for
 from ...runtime.metrics.sanity import max_abs
 from ...runtime.session import Session
+from ..attention.cost import quadratic_bytes
 from ..attention.site import neutral
 from ..differences import nudge
 from ..load.given import is_changed, run_as_given
@@ -64,7 +65,15 @@ class LastWord:
         planned = NetworkSession(source.planned())
         inputs, expected, faults = [], [], list[str]()
         changed = is_changed(network)
-        for telling in telling_inputs(facts, step, count, plain=plain, changed=changed):
+        cases = telling_inputs(
+            facts,
+            step,
+            count,
+            quadratic=quadratic_bytes(network, facts, neutral(network)),
+            plain=plain,
+            changed=changed,
+        )
+        for telling in cases:
             given = _run_given(source, telling)
             if given is None:
                 continue
