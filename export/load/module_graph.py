@@ -38,13 +38,15 @@ def _split_directly(graph: ir.Graph) -> None:
         if sizes is None or any(item.op_type != "SequenceAt" for item in items):
             continue
         name = str(node.outputs[0].name)
-        held = ir.Value(name=f"{name}_sizes", const_value=ir.tensor(np.array(sizes, np.int64)))
-        held.type, held.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([len(sizes)])
-        graph.register_initializer(held)
+        numbers = np.array(sizes, np.int64)
+        sizes_value = ir.Value(name=f"{name}_sizes", const_value=ir.tensor(numbers))
+        sizes_value.type = ir.TensorType(ir.DataType.INT64)
+        sizes_value.shape = ir.Shape([len(sizes)])
+        graph.register_initializer(sizes_value)
         split = ir.Node(
             "",
             "Split",
-            [node.inputs[0], held],
+            [node.inputs[0], sizes_value],
             [ir.AttrInt64("axis", node.attributes["axis"].as_int())],
             num_outputs=len(sizes),
             metadata_props=dict(node.metadata_props),

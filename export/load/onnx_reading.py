@@ -108,13 +108,13 @@ def _complete(path: Path, tensor: TensorProto, data: dict[str, Path]) -> None:
         del tensor.external_data[:]
         tensor.data_location = TensorProto.DEFAULT
     if tensor.HasField("raw_data"):
-        held, expected = len(tensor.raw_data), size
+        stored, expected = len(tensor.raw_data), size
     else:
         field = helper.tensor_dtype_to_field(tensor.data_type)
-        held, expected = len(getattr(tensor, field)), count
-    if held != expected:
+        stored, expected = len(getattr(tensor, field)), count
+    if stored != expected:
         unit = "bytes" if tensor.HasField("raw_data") else "numbers"
-        raise NystraError(f"{where} holds {held} {unit}, its shape needs {expected}")
+        raise NystraError(f"{where} holds {stored} {unit}, its shape needs {expected}")
 
 
 def _external(where: str, tensor: TensorProto, data: dict[str, Path], size: int) -> bytes:

@@ -102,11 +102,11 @@ def prepare(
     """
     transform = find_transform(options.precision, options.target)
     target = find_target(options.target, transform.name)
-    held = 0
+    file_opset = 0
     if is_onnx(source) and isinstance(source, Path):
-        held = read_onnx_header(source).opsets.get("", 0)
+        file_opset = read_onnx_header(source).opsets.get("", 0)
     given = options.opset
-    options = for_target(options, target, held)
+    options = for_target(options, target, file_opset)
     if transform.calibrated and options.calibrate is None:
         raise NystraError(
             f"`precision` {transform.name} measures the range of the feature maps on your "

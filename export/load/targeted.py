@@ -9,13 +9,13 @@ from ..options import ExportOptions
 from ..targets import Target
 
 
-def for_target(options: ExportOptions, target: Target | None, held: int = 0) -> ExportOptions:
+def for_target(options: ExportOptions, target: Target | None, file_opset: int = 0) -> ExportOptions:
     """Return the options with those that the target implies.
 
     Args:
         options: The options.
         target: The target, or None.
-        held: Opset of the ONNX file that is exported; 0 for other sources.
+        file_opset: Opset of the ONNX file that is exported; 0 for other sources.
 
     Raises:
         NystraError: One of them contradicts it.
@@ -32,15 +32,15 @@ def for_target(options: ExportOptions, target: Target | None, held: int = 0) -> 
             f"`target` {target.name} is for engines without the operator library: omit "
             "`no_functions`; see docs/engines.md"
         )
-    return replace(options, functions="inline", opset=_opset(options, target, held))
+    return replace(options, functions="inline", opset=_opset(options, target, file_opset))
 
 
-def _opset(options: ExportOptions, target: Target, held: int) -> int | None:
+def _opset(options: ExportOptions, target: Target, file_opset: int) -> int | None:
     if target.opsets is None:
         return options.opset
     oldest, newest = target.opsets
     if options.opset is None:
-        return min(max(oldest, held), newest)
+        return min(max(oldest, file_opset), newest)
     if not oldest <= options.opset <= newest:
         has = f"{oldest}" if oldest == newest else f"{oldest} to {newest}"
         raise NystraError(f"`target` {target.name} has opset {has}: omit `opset`")

@@ -150,10 +150,10 @@ def _is_seen_otherwise(base: fx.Node, at: int, order: dict[fx.Node, int]) -> boo
     """Return whether the written memory is read after the write by another way than the base."""
     todo = [_memory_of(base)]
     while todo:
-        held = todo.pop()
-        if held is not base and any(order.get(user, -1) > at for user in held.users):
+        current = todo.pop()
+        if current is not base and any(order.get(user, -1) > at for user in current.users):
             return True
-        todo += [user for user in held.users if order.get(user, -1) < at and _is_alias(user)]
+        todo += [user for user in current.users if order.get(user, -1) < at and _is_alias(user)]
     return False
 
 

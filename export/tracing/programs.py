@@ -223,10 +223,10 @@ def _record_graph(function: Any, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
 def _detach(graph: fx.GraphModule) -> None:
     """Detach the constants of a graph. In a recorded graph some have an autograd history."""
     for module in graph.modules():
-        for held in (module._buffers, vars(module)):
-            for name, value in held.items():
+        for attributes in (module._buffers, vars(module)):
+            for name, value in attributes.items():
                 if isinstance(value, Tensor) and not value.is_leaf:
-                    held[name] = value.detach()
+                    attributes[name] = value.detach()
 
 
 @contextlib.contextmanager

@@ -90,5 +90,5 @@ def _differences(body: BodyBuilder, lines: str, queries: int, keys: int) -> str:
     flat = body.reshape(copies, -1, queries * length, channels)
     begin, end = queries - 1, queries - 1 + queries * (length - 1)
     flat = body.op("Slice", flat, body.ints([begin]), body.ints([end]), body.ints([1]))
-    apart = body.reshape(flat, -1, queries, length - 1, channels)
-    return body.op("Slice", apart, body.ints([0]), body.ints([keys]), body.ints([2]))
+    pieces = body.reshape(flat, -1, queries, length - 1, channels)
+    return body.op("Slice", pieces, body.ints([0]), body.ints([keys]), body.ints([2]))

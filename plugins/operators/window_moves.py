@@ -87,8 +87,8 @@ class SteppedMoves:
     def heads(self, tokens: str, count: str, size: str) -> str:
         """Return the windows (B nW, h, count, size) of tokens that lie (B nW, count, h size)."""
         body = self._body
-        apart = body.reshape(tokens, -1, count, self._windows.heads, size)
-        return body.op("Transpose", apart, perm=[0, 2, 1, 3])
+        pieces = body.reshape(tokens, -1, count, self._windows.heads, size)
+        return body.op("Transpose", pieces, perm=[0, 2, 1, 3])
 
     def merged(self, out: str) -> str:
         """Return the map (B, H, W, h e) of windows (B nW, h, N, e)."""
@@ -96,8 +96,8 @@ class SteppedMoves:
         channels = body.op("Mul", windows.heads, windows.value_dim)
         across = body.op("Mul", windows.window_w, channels)
         tokens = body.op("Transpose", out, perm=[0, 2, 1, 3])
-        apart = body.reshape(tokens, -1, windows.cols, windows.window_h, across)
-        lines = body.op("Transpose", apart, perm=[0, 2, 1, 3])
+        pieces = body.reshape(tokens, -1, windows.cols, windows.window_h, across)
+        lines = body.op("Transpose", pieces, perm=[0, 2, 1, 3])
         grid = body.reshape(lines, windows.batch, windows.height, windows.width, channels)
         back = (
             body.op("Sub", size, shift)
@@ -110,8 +110,8 @@ class SteppedMoves:
         body, windows = self._body, self._windows
         channels = body.size(rolled, 3)
         across = body.op("Mul", windows.window_w, channels)
-        apart = body.reshape(rolled, -1, windows.window_h, windows.cols, across)
-        together = body.op("Transpose", apart, perm=[0, 2, 1, 3])
+        pieces = body.reshape(rolled, -1, windows.window_h, windows.cols, across)
+        together = body.op("Transpose", pieces, perm=[0, 2, 1, 3])
         return body.reshape(together, -1, windows.tokens, channels)
 
     def _roll(self, channels: str, down: str, across: str) -> str:

@@ -214,7 +214,7 @@ class Cluster:
         """
         source = (_PendingCall(place, call) for place, call in enumerate(calls))
         again: deque[_PendingCall] = deque()
-        held: dict[int, CallResult] = {}
+        finished: dict[int, CallResult] = {}
         begun = yielded = 0
         drained = False
         while True:
@@ -231,9 +231,9 @@ class Cluster:
                 self._submit(worker, call)
             if drained and not again and not any(worker.calls for worker in self._workers):
                 return
-            held |= {result.place: result for result in self._wait_for_replies(again)}
-            while held and (not ordered or yielded in held):
-                yield held.pop(yielded if ordered else min(held))
+            finished |= {result.place: result for result in self._wait_for_replies(again)}
+            while finished and (not ordered or yielded in finished):
+                yield finished.pop(yielded if ordered else min(finished))
                 yielded += 1
 
     def close(self) -> None:

@@ -137,8 +137,8 @@ def _sum_seen(
     rows = _averaging(queries, bias)
     columns = _averaging(keys, bias)
     mean = rows @ bias.exp() @ columns.mT
-    apart = mean * (1 - torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device))
-    seen: Tensor = (apart @ sums.flatten(-2)).unflatten(-1, sums.shape[-2:])
+    other_blocks = mean * (1 - torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device))
+    seen: Tensor = (other_blocks @ sums.flatten(-2)).unflatten(-1, sums.shape[-2:])
     return seen
 
 

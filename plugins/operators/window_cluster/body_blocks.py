@@ -96,8 +96,8 @@ class Blocks:
         windows, body = self._windows, self._body
         if body.stepped:
             across = body.op("Mul", self.cols, windows.value_dim)
-            apart = body.reshape(blocks, -1, self._across, self.rows, across)
-            grid = body.op("Transpose", apart, perm=[0, 2, 1, 3])
+            pieces = body.reshape(blocks, -1, self._across, self.rows, across)
+            grid = body.op("Transpose", pieces, perm=[0, 2, 1, 3])
             grid = body.reshape(grid, -1, self._padded_rows, self._padded_cols, windows.value_dim)
             ends = body.shape(windows.window_h, windows.window_w)
             grid = body.op("Slice", grid, body.ints([0, 0]), ends, body.ints([1, 2]))
