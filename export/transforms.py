@@ -32,7 +32,7 @@ class TransformInputs:
 
     Attributes:
         architecture: Architecture of the network.
-        feeds: Its inputs at each validation size.
+        feeds: Its inputs at each validation size, or of every kind, where ranges are measured.
         images: Its inputs for each calibration image.
         output: Its first output.
         minimum: The least headline figure that the user accepts (``min_psnr``), or None.

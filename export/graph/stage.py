@@ -31,6 +31,7 @@ class BuiltModel:
         model: The model to write.
         metadata: Metadata of the model, to which only results of the validation are added.
         transformed: The result of the transform, with the rounded copy; None if there is none.
+        single: The model in float32, before the transform; None if there is none.
         full: The model with the network's own attention, for timing; None if nothing is timed.
         warnings: Other changes, one sentence each.
     """
@@ -38,6 +39,7 @@ class BuiltModel:
     model: onnx.ModelProto
     metadata: ModelMetadata
     transformed: TransformResult | None
+    single: onnx.ModelProto | None
     full: onnx.ModelProto | None
     warnings: tuple[str, ...] = ()
 
@@ -57,12 +59,18 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
     for_transform = transform.apply is not None
     written = prepared.graph.write(planned.resolved, for_transform=for_transform)
     model = written.model
+    single = None
+    if for_transform:
+        single = onnx.ModelProto()
+        single.CopyFrom(model)
+        _transform(single, prepared, UNCHANGED, progress)
     transformed = _transform(model, prepared, transform, progress)
     exact = () if transformed is None else transformed.exact
     notes = (*written.notes, *_finish(model, prepared))
     metadata = _describe(model, prepared, planned, planned.resolved, transform, exact)
-    if transformed is not None:
-        _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED)
+    for copied in (single, None if transformed is None else transformed.rounded_copy):
+        if copied is not None:
+            _describe(copied, prepared, planned, planned.resolved, UNCHANGED)
     full = None
     if is_timed(prepared, planned):
         of_full = UNCHANGED
@@ -74,7 +82,7 @@ def build(prepared: Prepared, planned: Planned, progress: Steps) -> BuiltModel:
         _transform(full, prepared, of_full, progress)
         _finish(full, prepared)
         _describe(full, prepared, planned, planned.neutral, of_full)
-    return BuiltModel(model, metadata, transformed, full, notes)
+    return BuiltModel(model, metadata, transformed, single, full, notes)
 
 
 def count_build_steps(prepared: Prepared, planned: Planned) -> int:
@@ -112,7 +120,7 @@ def _transform(
         progress(transform.name)
         inputs = TransformInputs(
             facts.architecture,
-            prepared.traced_feeds,
+            prepared.traced_feeds if transform.calibrated else prepared.telling_feeds,
             prepared.traced_images,
             facts.outputs[0],
             options.min_psnr,

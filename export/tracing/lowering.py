@@ -212,10 +212,20 @@ def _transpose(graph: fx.Graph, node: fx.Node) -> bool:
     return True
 
 
+def _over_all(graph: fx.Graph, node: fx.Node) -> bool:
+    """Name the axes of an extreme value over all of them, which its translation needs."""
+    tensor: Any = node.args[0]
+    axes, *others = node.args[1:] or ((),)
+    if not axes and "dim" not in node.kwargs:
+        node.args = (tensor, list(range(tensor.meta["val"].dim())), *others)
+    return True
+
+
 _CHANGES: dict[str, Callable[[fx.Graph, fx.Node], bool]] = {
     "dropout": _dropout,
     **dict.fromkeys(("detach", "to", "type_as", "contiguous"), _same),
     **dict.fromkeys(("view", "_unsafe_view"), _reshape),
     **dict.fromkeys(("mT", "mH"), _transpose),
+    **dict.fromkeys(("amax", "amin"), _over_all),
     **dict.fromkeys(_SHIFTS, _shift),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ from types import FrameType
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
+import torch
 
+from ...core.errors import TraceError
 from ...models.own import tracing as own_tracing
 from ...models.sizes import plain_run
 from .torch_sizes import ShapeEnv
@@ -23,6 +26,11 @@ _CONVERSIONS = (f"{TORCH}__init__.py", f"{TORCH}fx/experimental/", str(own_traci
 
 _BETWEEN = (str(plain_run.__file__),)
 """Files of nystra that stand between a network's code and PyTorch."""
+
+_NUMBERS: tuple[Any, ...] = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+_TELLS = re.compile(r"\b(print|log\w*|warn\w*|raise)\b")
+"""Statements that make texts for people."""
 
 _LONGEST = 80
 
@@ -77,9 +85,38 @@ def recording(where: str | None = None) -> Iterator[list[Condition]]:
     environment: Any = ShapeEnv
     environment.evaluate_expr = recorded
     try:
-        yield found
+        with _without_texts():
+            yield found
     finally:
         environment.evaluate_expr = evaluate
+
+
+@contextmanager
+def _without_texts() -> Iterator[None]:
+    """Raise `TraceError` where the code of a network makes a text of a size, but to print it.
+
+    The text is that of a symbol, and what it decides is not seen.
+    """
+    before = {kind: kind.__repr__ for kind in _NUMBERS}
+
+    def repr_of(number: Any) -> str:
+        frame = sys._getframe(1)
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        if is_of_network(file) and not _TELLS.search(linecache.getline(file, line)):
+            raise TraceError(
+                f"the code of the network makes a text of a size ({_text(file, line)}): a file "
+                "would hold what one text decides, so give `static` with a fixed size, or use the "
+                "number"
+            )
+        return before[type(number)](number)
+
+    for kind in _NUMBERS:
+        kind.__repr__ = repr_of
+    try:
+        yield
+    finally:
+        for kind, own in before.items():
+            kind.__repr__ = own
 
 
 def _condition(expression: Any, result: Any, where: str, is_own: bool) -> Condition:

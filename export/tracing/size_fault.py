@@ -39,6 +39,7 @@ def size_fault(error: BaseException, network: nn.Module, axes: FreeAxes) -> str 
         for condition in found
         if sizes_deciding_otherwise(condition, (), axes, axes.example, 1)
     ]
+    deciding.sort(key=lambda condition: not condition.is_own)
     for kind in (_is_pinned, _is_bound):
         for condition in deciding:
             if kind(condition) and (named or condition.is_own):

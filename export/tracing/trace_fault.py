@@ -23,6 +23,8 @@ _LONGEST = 400
 
 _REASONS = (
     ("data-dependent", "its code branches on the values of a tensor"),
+    ("unbacked symbols", "its code computes with numbers that it reads from a tensor"),
+    (r"\.numpy\(\) is not supported", "its code makes a NumPy array of a tensor"),
     (
         r"symbolically traced variables|SymInt|SymFloat|SymBool|base 10: 's\d+'",
         "its code needs the value of a size that is free",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -24,6 +26,7 @@ from ..load.images import Feeds
 from ..load.source import Source
 from ..load.telling import Telling, split, telling_inputs
 from ..pytorch.network_session import NetworkSession
+from ..transforms import Transform
 from .references import mean_abs
 from .tiles import is_of_others
 
@@ -34,7 +37,8 @@ _NUDGES = 2
 
 _NOTHING_COMPARED = "the network as it was given returns numbers for no image of this comparison"
 
-Run = Callable[[Feeds], list[Array]]
+_Widen = Callable[[Telling, Sequence[Array]], tuple[list[float], list[float]]]
+"""Returns what each output may differ by, and in the mean; no means: the mean does not count."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class LastWord:
         """Run a network as it was given; where its attention is replaced, the planned one too."""
         network, facts = source.loaded.network, source.loaded.facts
         exact = source.resolved == neutral(network)
-        plain = any(site.has_near_ties for site in source.resolved.values())
+        plain = _selects(source)
         count = sum(tensor.numel() for tensor in network.parameters())
         step = max((facts.size_multiple, *(facts.window or ())))
         planned = NetworkSession(source.planned())
@@ -85,14 +89,37 @@ class LastWord:
                 continue
             if changed:
                 own = NetworkSession(source.exact()).all(list(feeds.values()))
-                faults += cls._faults(source, case, own, outputs, "the network that was traced")
+                widen = partial(_by_rounding, source)
+                faults += _faults(source, case, own, outputs, "the network that was traced", widen)
             expected.append(planned.all(list(feeds.values())))
         if not inputs:
             faults.append(_NOTHING_COMPARED)
         return cls(source, tuple(inputs), tuple(expected), tuple(faults))
 
     def faults_of(self, session: Session) -> list[str]:
-        """Return where a file differs from what is expected, one sentence each."""
+        """Return where a float32 file differs from what is expected, one sentence each."""
+        return self._faults_of(session, partial(_by_rounding, self.source))
+
+    def faults_of_transformed(
+        self, session: Session, transform: Transform, exact: Collection[str]
+    ) -> list[str]:
+        """Return where a file differs by more than its arithmetic does, one sentence each.
+
+        Args:
+            session: Of the file, or of its rounded copy where the CPU cannot compute the file.
+            transform: What the file was transformed by.
+            exact: Modules that the transform left in float32.
+        """
+        if transform.fake_quantized is None:
+            return []
+        architecture = self.source.loaded.facts.architecture
+        rounded = transform.fake_quantized()(
+            self.source.planned(), architecture, exact, transform.parameters
+        )
+        widen = partial(_by_transform, self.source, NetworkSession(rounded), transform)
+        return self._faults_of(session, widen)
+
+    def _faults_of(self, session: Session, widen: _Widen) -> list[str]:
         names = [port.name for port in self.source.loaded.facts.outputs]
         faults = []
         for case, expected in zip(self.inputs, self.expected, strict=True):
@@ -102,35 +129,39 @@ class LastWord:
                 faults.append(f"{_place(case)}: the file fails: {error}")
                 continue
             got = [outputs[name] for name in names]
-            faults += self._faults(self.source, case, got, expected, "the file")
+            faults += _faults(self.source, case, got, expected, "the file", widen)
         return faults
 
-    @staticmethod
-    def _faults(
-        source: Source, case: Telling, got: Sequence[Array], expected: Sequence[Array], what: str
-    ) -> list[str]:
-        measures = [measure_for(port) for port in source.loaded.facts.outputs]
-        limits = [
-            ROUNDING * _peak(measure, own) for measure, own in zip(measures, expected, strict=True)
-        ]
-        changes = [_largest(own, right) for own, right in zip(got, expected, strict=True)]
-        if _within(changes, limits):
+
+def _faults(
+    source: Source,
+    case: Telling,
+    got: Sequence[Array],
+    expected: Sequence[Array],
+    what: str,
+    widen: _Widen,
+) -> list[str]:
+    measures = [measure_for(port) for port in source.loaded.facts.outputs]
+    limits = [
+        ROUNDING * _peak(measure, own) for measure, own in zip(measures, expected, strict=True)
+    ]
+    changes = [_largest(own, right) for own, right in zip(got, expected, strict=True)]
+    if _within(changes, limits):
+        return []
+    widened, means = widen(case, expected)
+    limits = [max(pair) for pair in zip(limits, widened, strict=True)]
+    if _within(changes, limits):
+        return []
+    if means:
+        changed = [_mean(own, right) for own, right in zip(got, expected, strict=True)]
+        if _within(changed, means):
             return []
-        widened, means = _by_rounding(source, case, expected)
-        limits = [max(pair) for pair in zip(limits, widened, strict=True)]
-        if _within(changes, limits):
-            return []
-        if any(site.has_near_ties for site in source.resolved.values()):
-            changed = [_mean(own, right) for own, right in zip(got, expected, strict=True)]
-            if _within(changed, means):
-                return []
-        beyond = [pair for pair in zip(changes, limits, strict=True) if not pair[0] <= pair[1]]
-        change, limit = beyond[0]
-        text = (
-            f"{_place(case)}: {what} differs from the network as it was given by {change:.1e}, "
-            f"allowed {limit:.1e}"
-        )
-        return [text]
+    beyond = [pair for pair in zip(changes, limits, strict=True) if not pair[0] <= pair[1]]
+    change, limit = beyond[0]
+    text = f"differs from the network as it was given by {change:.1e}, allowed {limit:.1e}"
+    if not math.isfinite(change):
+        text = "returns other than finite numbers, which the network as it was given returns"
+    return [f"{_place(case)}: {what} {text}"]
 
 
 def _run_given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | None:
@@ -175,8 +206,8 @@ def _by_rounding(
 ) -> tuple[list[float], list[float]]:
     """Return what rounding may change of each output, from float64 and from nudged inputs.
 
-    The largest difference, and the mean one: where sites select keys, rounding changes the
-    selection at other places in every run.
+    The mean differences count where sites select keys: rounding changes the selection at other
+    places in every run.
     """
     planned = source.planned()
     arrays = list(case.feeds.values())
@@ -189,7 +220,35 @@ def _by_rounding(
         for place, (own, one) in enumerate(zip(run, single, strict=True)):
             changes[place] = max(changes[place], _FACTOR * _largest(own, one))
             means[place] = max(means[place], _FACTOR * _mean(own, one))
+    return changes, means if _selects(source) else []
+
+
+def _by_transform(
+    source: Source,
+    rounded: NetworkSession,
+    transform: Transform,
+    case: Telling,
+    expected: Sequence[Array],
+) -> tuple[list[float], list[float]]:
+    """Return what the arithmetic of a file may change of each output: as in its references."""
+    measures = [measure_for(port) for port in source.loaded.facts.outputs]
+    tolerances = [measure.tolerances[transform.name] for measure in measures]
+    pairs = list(zip(rounded.all(list(case.feeds.values())), expected, strict=True))
+    changes = [
+        max(tolerance.minimum * _peak(measure, right), tolerance.factor * _largest(own, right))
+        for tolerance, measure, (own, right) in zip(tolerances, measures, pairs, strict=True)
+    ]
+    if not _selects(source) and not any(tolerance.by_mean for tolerance in tolerances):
+        return changes, []
+    means = [
+        tolerance.factor * _mean(own, right)
+        for tolerance, (own, right) in zip(tolerances, pairs, strict=True)
+    ]
     return changes, means
+
+
+def _selects(source: Source) -> bool:
+    return any(site.has_near_ties for site in source.resolved.values())
 
 
 def _within(changes: Sequence[float], limits: Sequence[float]) -> bool:

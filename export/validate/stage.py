@@ -10,6 +10,7 @@ import onnx
 from torch import nn
 
 from ...core.files.scratch import scratch_folder
+from ...runtime.backends import find_backend
 from ...runtime.model.references import References
 from ...runtime.session import Session
 from ..attention.advice import improvements
@@ -104,9 +105,15 @@ def validate(
             path, references, bodies=_has_bodies(prepared), progress=progress, rounded_copy=copy
         )
         differing: list[str] = []
-        if transformed is None and file.passed:
-            session = Session(path, library=libraries(bodies=_has_bodies(prepared))[-1])
-            differing = last_word.faults_of(session)
+        if file.passed:
+            library = libraries(bodies=_has_bodies(prepared))[-1]
+            single = path if built.single is None else _save(folder / "single.onnx", built.single)
+            differing = last_word.faults_of(Session(single, library=library))
+            if transformed is not None and copy is not None and not differing:
+                for low in [path, copy] if _runs_on_cpu(prepared) else [copy]:
+                    differing += last_word.faults_of_transformed(
+                        Session(low, library=library), prepared.transform, transformed.exact
+                    )
         fidelity = measure_fidelity(
             network,
             planned.resolved,
@@ -143,6 +150,10 @@ def validate(
     else:
         failures += below
     return Validated(references, file, fidelity, speed, tile_psnr, notes, warnings, failures)
+
+
+def _runs_on_cpu(prepared: Prepared) -> bool:
+    return prepared.transform.label in find_backend("ort-cpu").precisions
 
 
 def _choose_rival(prepared: Prepared, planned: Planned) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from nystra.core.errors import TraceError, UnsupportedModelError, ValidationError
 from nystra.export import ExportOptions, export_module
+from nystra.export.graph.precision import lowering
 from nystra.export.load.telling import telling_inputs
 from nystra.export.validate import last_word
 from nystra.models import load
@@ -191,6 +193,7 @@ SIZES_AS_NUMBERS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a window": (lambda x: x + F.avg_pool2d(x, x.shape[2:]), "takes height as the number"),
     "halves": (lambda x: torch.cat(x.chunk(2, 2)[::-1], 2), "height.* as the number 2"),
     "limits": (lambda x: x * 2 if 20 < x.shape[2] < 30 else x, "decides by height > 20"),
+    "a text": (lambda x: x * 2 if f"{x.shape[2]}" == "23" else x, "makes a text of a size"),
     "numpy": (lambda x: x / np.sqrt(x.shape[2]), "needs the value of a size"),
 }
 """Code for which PyTorch's tracer fixes or limits a size."""
@@ -275,6 +278,26 @@ def test_memory_that_ends_is_no_size_that_a_network_does_not_take(error: Excepti
     given = GivenNetwork(Large(), lambda network, *inputs: network(*inputs), (), ())
     with pytest.raises(type(error)):
         given.outputs_for([torch.zeros(1, 3, 8, 8)])
+
+
+class Summed(Net):
+    """Its sums over a large image are beyond the largest value of float16."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        sums = (100.0 * self.conv(x)).abs().sum((2, 3), keepdim=True)
+        return x + 1e-6 * self.conv(sums)
+
+
+@pytest.mark.full
+def test_what_overflows_in_large_images_alone_stays_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported(Summed(), tmp_path, precision="fp16")
+    model = onnx.load(str(tmp_path / "m.onnx"))
+    assert [tensor.data_type for tensor in model.graph.initializer].count(onnx.TensorProto.FLOAT)
+    monkeypatch.setattr(lowering, "find_overflowing", lambda *_: {})
+    with pytest.raises(ValidationError, match=r"the file returns other than finite numbers"):
+        exported(Summed(), tmp_path, precision="fp16", overwrite=True)
 
 
 def test_a_module_that_ran_before_is_compared_as_it_is(tmp_path: Path) -> None:
