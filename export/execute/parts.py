@@ -84,6 +84,10 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
+RANDOM = ("Random", "Bernoulli", "Multinomial")
+"""Beginnings of the names of the operators that draw random numbers."""
+
+
 def nodes_of(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes of a graph and of its subgraphs."""
     for node in graph.node:

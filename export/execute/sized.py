@@ -16,6 +16,7 @@ from ...runtime.machine.memory import release_free_memory
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 from .folding import Folding, add_shapes, forget, is_shaped
 from .parts import (
+    RANDOM,
     PartRunner,
     TooLargeError,
     Values,
@@ -123,7 +124,7 @@ def find_pixel_values(graph: ir.Graph) -> frozenset[str]:
     for node in graph:
         if node.op_type in _SIZES and node.domain == "":
             continue
-        random = node.op_type.startswith(("Random", "Bernoulli", "Multinomial"))
+        random = node.op_type.startswith(RANDOM)
         read = node.inputs[:1] if node.op_type == "CastLike" else find_reads(node)
         if random or any(value is not None and str(value.name) in data for value in read):
             data.update(str(value.name) for value in node.outputs if value.name)

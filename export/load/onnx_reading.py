@@ -14,7 +14,7 @@ from ...core.errors import NystraError, UnsupportedModelError
 from ...plugins.domain import DOMAIN, opset_of
 from ...runtime.model.external_data import external_files
 from ..execute.folding import MOST_ELEMENTS
-from ..execute.parts import nodes_of, subgraphs
+from ..execute.parts import RANDOM, nodes_of, subgraphs
 
 OLDEST, NEWEST = 7, 25
 """Opsets of the files that are read."""
@@ -58,6 +58,7 @@ def read_model(path: Path) -> onnx.ModelProto:
         _complete(path, tensor, data)
     _check_inputs(path, model.graph)
     _check_graph(path, model.graph, set(), 0)
+    _refuse_random(path, model)
     return model
 
 
@@ -73,6 +74,30 @@ def _check_opset(path: Path, model: onnx.ModelProto) -> None:
             f"{path} has opset {opset}, expected {OLDEST} to {NEWEST}: export it again with one "
             "of these; see docs/own.md"
         )
+
+
+def _refuse_random(path: Path, model: onnx.ModelProto) -> None:
+    nodes = [*nodes_of(model.graph)]
+    for function in model.functions:
+        nodes += nodes_of(function)
+    true = {tensor.name for tensor in model.graph.initializer if _is_true(tensor)}
+    true |= {
+        node.output[0]
+        for node in nodes
+        if node.op_type == "Constant" and any(_is_true(given.t) for given in node.attribute)
+    }
+    for node in nodes:
+        trains = node.op_type == "Dropout" and true & {*node.input[2:]}
+        if node.domain == "" and (node.op_type.startswith(RANDOM) or trains):
+            raise UnsupportedModelError(
+                f"{path}: {_describe(node)} draws random numbers, so the output is not "
+                "deterministic and an exported file could not be validated"
+            )
+
+
+def _is_true(tensor: TensorProto) -> bool:
+    is_flag = tensor.data_type == TensorProto.BOOL and not tensor.dims
+    return is_flag and bool(onnx.numpy_helper.to_array(tensor))
 
 
 def _tensors(graph: onnx.GraphProto, path: Path, depth: int = 0) -> Iterator[TensorProto]:

@@ -11,7 +11,15 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from ...core.arrays import Array
 from ...runtime.ort_values import copy_from_ort
-from ..execute.parts import PartRunner, Values, cut_into_parts, find_reads, is_stored, make_constant
+from ..execute.parts import (
+    RANDOM,
+    PartRunner,
+    Values,
+    cut_into_parts,
+    find_reads,
+    is_stored,
+    make_constant,
+)
 from ..execute.sites import select_nodes
 from ..execute.sized import infer_sizes
 from ..search.operators import Kind, rule_of
@@ -22,8 +30,6 @@ _GROWTH = 2
 
 _SMALL = 1 << 14
 """Elements that a computed value may have in any case."""
-
-_RANDOM = ("Random", "Bernoulli", "Multinomial")
 
 
 def fix_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -108,7 +114,7 @@ def _sources(graph: ir.Graph) -> dict[ir.Value, frozenset[ir.Value]]:
         constant = node.op_type == "Constant" or (
             bool(read) and all(is_stored(value) or value in sources for value in read)
         )
-        if not constant or node.op_type.startswith(_RANDOM):
+        if not constant or node.op_type.startswith(RANDOM):
             continue
         parameters = frozenset(value for value in read if is_stored(value))
         every = parameters.union(*(sources.get(value, frozenset()) for value in read))

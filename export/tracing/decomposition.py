@@ -19,7 +19,7 @@ from ...models.torch_internals import (
 )
 from .checked_parts import check_parts, place_of
 from .lowering import without_writes
-from .pooling import is_pooling_of_any_size, pooled
+from .pooling import is_pooling_of_any_size, pool
 from .size_conditions import recording
 
 Table = Mapping[Any, Callable[..., Any]]
@@ -51,7 +51,7 @@ def decompose(graph: fx.Graph, table: Table) -> bool:
         if node.op == "get_attr" or isinstance(target, HigherOrderOperator):
             return False  # a graph within the graph
         if isinstance(target, OpOverload):
-            parts = pooled if is_pooling_of_any_size(node) else table.get(target)
+            parts = pool if is_pooling_of_any_size(node) else table.get(target)
             if parts is None and target._schema.name.partition("::")[2] in _COMPOSITE:
                 parts = target.decompose
             written = parts is None or write_parts(graph, node, parts, table)

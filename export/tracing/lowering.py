@@ -212,7 +212,7 @@ def _transpose(graph: fx.Graph, node: fx.Node) -> bool:
     return True
 
 
-def _over_all(graph: fx.Graph, node: fx.Node) -> bool:
+def _name_all_axes(graph: fx.Graph, node: fx.Node) -> bool:
     """Name the axes of an extreme value over all of them, which its translation needs."""
     tensor: Any = node.args[0]
     axes, *others = node.args[1:] or ((),)
@@ -226,6 +226,6 @@ _CHANGES: dict[str, Callable[[fx.Graph, fx.Node], bool]] = {
     **dict.fromkeys(("detach", "to", "type_as", "contiguous"), _same),
     **dict.fromkeys(("view", "_unsafe_view"), _reshape),
     **dict.fromkeys(("mT", "mH"), _transpose),
-    **dict.fromkeys(("amax", "amin"), _over_all),
+    **dict.fromkeys(("amax", "amin"), _name_all_axes),
     **dict.fromkeys(_SHIFTS, _shift),
 }

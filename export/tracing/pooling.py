@@ -22,19 +22,19 @@ def is_pooling_of_any_size(node: fx.Node) -> bool:
     return node.args[1] != [1, 1] and any(isinstance(side, torch.SymInt) for side in sides)
 
 
-def pooled(tensor: Tensor, sizes: Any) -> Tensor:
+def pool(tensor: Tensor, sizes: Any) -> Tensor:
     """Return the means (..., rows, columns) of parts of a map (..., H, W).
 
     The parts of a side overlap where their number does not divide it.
     """
     rows, columns = (
-        _shares(length, count, tensor.dtype)
+        _compute_shares(length, count, tensor.dtype)
         for length, count in zip(tensor.shape[-2:], sizes, strict=True)
     )
     return rows @ tensor @ columns.transpose(0, 1)
 
 
-def _shares(length: Any, count: Any, dtype: torch.dtype) -> Tensor:
+def _compute_shares(length: Any, count: Any, dtype: torch.dtype) -> Tensor:
     """Return the share (count, length) of each place in the mean of each part."""
     part, place = torch.arange(count)[:, None], torch.arange(length)
     first, end = part * length // count, ((part + 1) * length + count - 1) // count

@@ -82,6 +82,31 @@ def _no_input(model: onnx.ModelProto) -> None:
     del model.graph.input[:]
 
 
+def _noise(model: onnx.ModelProto) -> None:
+    """A branch that no image of a comparison takes adds noise."""
+    graph = model.graph
+    name = graph.output[0].name
+    graph.node[-1].output[0] = "before"
+    noise, same = (
+        helper.make_graph([helper.make_node(kind, ["before"], [kind])], kind, [], [value])
+        for kind in ("RandomNormalLike", "Identity")
+        for value in [helper.make_tensor_value_info(kind, TensorProto.FLOAT, None)]
+    )
+    graph.node.append(helper.make_node("IsNaN", ["before"], ["nan"]))
+    graph.node.append(helper.make_node("Cast", ["nan"], ["count"], to=TensorProto.FLOAT))
+    graph.node.append(helper.make_node("ReduceMax", ["count"], ["any"], keepdims=0))
+    graph.node.append(helper.make_node("Cast", ["any"], ["is"], to=TensorProto.BOOL))
+    branches = {"then_branch": noise, "else_branch": same}
+    graph.node.append(helper.make_node("If", ["is"], [name], **branches))
+
+
+def _dropout(model: onnx.ModelProto) -> None:
+    name = model.graph.output[0].name
+    model.graph.node[-1].output[0] = "before"
+    model.graph.initializer.append(helper.make_tensor("trains", TensorProto.BOOL, [], [True]))
+    model.graph.node.append(helper.make_node("Dropout", ["before", "", "trains"], [name]))
+
+
 HOSTILE: dict[str, tuple[Change, str]] = {
     "data outside": (_external("../secret.bin"), "not in its folder"),
     "data at the root": (_external("/etc/passwd"), "not in its folder"),
@@ -99,6 +124,8 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     ),
     "no input": (_no_input, "has 0 inputs and 1 outputs"),
     "an old opset": (_old, "has opset 6, expected 7 to 25"),
+    "noise": (_noise, "RandomNormalLike draws random numbers"),
+    "dropout": (_dropout, "Dropout draws random numbers"),
     "an input of strings": (_strings, "not a tensor of numbers"),
     "a file of nystra": (_nystra, "already has operators of nystra"),
 }
