@@ -18,8 +18,8 @@ def is_pooling_of_any_size(node: fx.Node) -> bool:
     if node.target != _POOLING:
         return False
     tensor: Any = node.args[0]
-    sides = tensor.meta["val"].shape[-2:]
-    return node.args[1] != [1, 1] and any(isinstance(side, torch.SymInt) for side in sides)
+    is_free = any(isinstance(side, torch.SymInt) for side in tensor.meta["val"].shape[-2:])
+    return is_free and list(node.args[1]) != [1, 1]  # type: ignore[arg-type]
 
 
 def pool(tensor: Tensor, sizes: Any) -> Tensor:
@@ -39,4 +39,5 @@ def _compute_shares(length: Any, count: Any, dtype: torch.dtype) -> Tensor:
     part, place = torch.arange(count)[:, None], torch.arange(length)
     first, end = part * length // count, ((part + 1) * length + count - 1) // count
     inside = ((place >= first) & (place < end)).to(dtype)
-    return inside / inside.sum(1, keepdim=True)
+    shares: Tensor = inside / inside.sum(1, keepdim=True)
+    return shares

@@ -108,7 +108,7 @@ def _without_texts() -> Iterator[None]:
                 "would hold what one text decides, so give `static` with a fixed size, or use the "
                 "number"
             )
-        return before[type(number)](number)
+        return str(before[type(number)](number))
 
     for kind in _NUMBERS:
         kind.__repr__ = repr_of
