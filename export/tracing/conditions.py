@@ -85,6 +85,7 @@ def refuse_branches(
     """
     run = _without_checks(program)
     paths = [_Path(axes.example, conditions)]
+    decided: dict[tuple[tuple[str, int], ...], Sequence[Condition]] = {}
     runs = 0
     while paths:
         path = paths.pop(0)
@@ -103,8 +104,11 @@ def refuse_branches(
                 if is_of_numbers and not _agrees(run, images, right):
                     raise UnsupportedModelError(_text(changed, size))
             if cases and condition.is_own and runs < _MOST_PATHS:
+                lengths = tuple(sorted(cases[0].items()))
                 runs += 1
-                paths.append(_Path(cases[0], conditions_at(network, axes, cases[0]), changed))
+                if lengths not in decided:
+                    decided[lengths] = conditions_at(network, axes, cases[0])
+                paths.append(_Path(cases[0], decided[lengths], changed))
 
 
 def conditions_at(network: nn.Module, axes: FreeAxes, lengths: Lengths) -> list[Condition]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -55,12 +56,18 @@ class Condition:
 
     def names(self) -> set[str]:
         """Return the names of its symbols."""
-        return {str(symbol) for symbol in self.expression.free_symbols}
+        return set(list_symbols(self.expression))
 
     def renamed(self, names: Mapping[Any, Any]) -> Condition:
         """Return the condition of other symbols."""
         expression = self.expression.xreplace(dict(names))
         return Condition(expression, self.result, self.where, self.is_own, self.number)
+
+
+@lru_cache(maxsize=1 << 14)
+def list_symbols(expression: Any) -> Mapping[str, Any]:
+    """Return the symbols of an expression by name, in order of the names."""
+    return {str(symbol): symbol for symbol in sorted(expression.free_symbols, key=str)}
 
 
 @contextmanager
