@@ -175,9 +175,9 @@ def test_export_run_validate_inspect(
 def test_a_wrong_file_is_exit_code_1(
     one_block: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nystra.export.graph import stage as building
+    from nystra.export import sited_graph
 
-    honest = building.trace
+    honest = sited_graph.trace_network
 
     def spoiled(network: Any, *arguments: Any, **options: Any) -> Any:
         with torch.no_grad():
@@ -188,7 +188,7 @@ def test_a_wrong_file_is_exit_code_1(
             with torch.no_grad():
                 network.norm.weight.div_(1.01)
 
-    monkeypatch.setattr(building, "trace", spoiled)
+    monkeypatch.setattr(sited_graph, "trace_network", spoiled)
     model = tmp_path / "a.onnx"
     model.write_bytes(b"what was there before")
     arguments = [str(one_block), "-o", str(model), "-q", "--overwrite", "--no-speed", *ONE_SIZE]

@@ -119,7 +119,7 @@ def test_jobs_that_cannot_be(
     assert main([*arguments, "--jobs", "0"]) == 2
     assert "--jobs is 0, expected a whole number of 1 or more" in capsys.readouterr().err
     assert main([*arguments, "--video", "--jobs", "2"]) == 2
-    assert "--jobs shares the images of a folder" in capsys.readouterr().err
+    assert "--jobs does not apply to the frames of one video" in capsys.readouterr().err
 
 
 @pytest.mark.full
