@@ -175,20 +175,20 @@ def test_export_run_validate_inspect(
 def test_a_wrong_file_is_exit_code_1(
     one_block: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nystra.export import sited_graph
+    from nystra.export.tracing.site_graph import SiteGraph
 
-    honest = sited_graph.trace_network
+    honest = SiteGraph.write_mechanisms
 
-    def spoiled(network: Any, *arguments: Any, **options: Any) -> Any:
+    def spoiled(graph: Any, resolved: Any) -> Any:
         with torch.no_grad():
-            network.norm.weight.mul_(1.01)
+            graph.network.norm.weight.mul_(1.01)
         try:
-            return honest(network, *arguments, **options)
+            return honest(graph, resolved)
         finally:
             with torch.no_grad():
-                network.norm.weight.div_(1.01)
+                graph.network.norm.weight.div_(1.01)
 
-    monkeypatch.setattr(sited_graph, "trace_network", spoiled)
+    monkeypatch.setattr(SiteGraph, "write_mechanisms", spoiled)
     model = tmp_path / "a.onnx"
     model.write_bytes(b"what was there before")
     arguments = [str(one_block), "-o", str(model), "-q", "--overwrite", "--no-speed", *ONE_SIZE]
