@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import re
 import sys
@@ -30,8 +31,8 @@ _BETWEEN = (str(plain_run.__file__),)
 
 _NUMBERS: tuple[Any, ...] = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
-_TELLS = re.compile(r"\b(print|log\w*|warn\w*|raise)\b")
-"""Statements that make texts for people."""
+_MESSAGES = re.compile(r"assert|check|debug|error|info|log|print|warn")
+"""What is in the names of functions that take a message."""
 
 _LONGEST = 80
 
@@ -109,7 +110,7 @@ def _without_texts() -> Iterator[None]:
     def repr_of(number: Any) -> str:
         frame = sys._getframe(1)
         file, line = frame.f_code.co_filename, frame.f_lineno
-        if is_of_network(file) and not _TELLS.search(linecache.getline(file, line)):
+        if is_of_network(file) and not _is_in_message(file, line):
             raise TraceError(
                 f"the code of the network makes a text of a size ({_text(file, line)}): a file "
                 "would hold what one text decides, so give `static` with a fixed size, or use the "
@@ -124,6 +125,33 @@ def _without_texts() -> Iterator[None]:
     finally:
         for kind, own in before.items():
             kind.__repr__ = own
+
+
+def _is_in_message(file: str, line: int) -> bool:
+    """Return whether a line belongs to a statement that only checks or says something."""
+    around = [
+        statement for statement in _statements(file) if statement.lineno <= line <= _end(statement)
+    ]
+    if not around:
+        return False
+    innermost = min(around, key=lambda statement: _end(statement) - statement.lineno)
+    if isinstance(innermost, ast.Expr) and isinstance(innermost.value, ast.Call):
+        return bool(_MESSAGES.search(ast.unparse(innermost.value.func).lower()))
+    return isinstance(innermost, (ast.Assert, ast.Raise))
+
+
+def _end(statement: ast.stmt) -> int:
+    return statement.end_lineno or statement.lineno
+
+
+@lru_cache(maxsize=16)
+def _statements(file: str) -> list[ast.stmt]:
+    """Return the statements of a file; none of one that is not there."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
 
 
 def _condition(expression: Any, result: Any, where: str, is_own: bool) -> Condition:

@@ -167,5 +167,6 @@ def test_the_page_of_an_export(tmp_path: Path) -> None:
     for heading in ("Images", "Sites"):
         assert f"<h2>{heading}</h2>" in text
     assert re.search(r"against full\S+>\d\d\.\d dB on average", text)
-    assert "layers.0.residual_group.blocks.{0, 1, 2, 3, 4, 5}.attn" in text
+    for blocks in ("0, 2, 4", "1, 3, 5"):  # without and with shifts: other settings
+        assert f"layers.0.residual_group.blocks.{{{blocks}}}.attn" in text
     assert not re.search(r"<script|https?://|<link", text)

@@ -219,6 +219,26 @@ def test_a_size_that_is_taken_as_a_number_is_named(name: str, tmp_path: Path) ->
     assert not any(text in message for text in ("Constraints", "Specializations", "L['"))
 
 
+class Checked(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        torch._assert(
+            x.shape[2] > 0,
+            f"expected rows, got {x.shape[2]}",
+        )
+        if x.shape[1] != 3:
+            raise ValueError(f"expected colors, got {x.shape}")
+        return self.conv(x)
+
+
+def test_sizes_in_messages_are_no_reason_to_refuse(tmp_path: Path) -> None:
+    image = torch.rand(1, 3, 21, 9)
+    network = Checked().eval()
+    got = torch.from_numpy(exported(network, tmp_path)(image.numpy()))
+    with torch.no_grad():
+        expected = network(image)
+    torch.testing.assert_close(got, expected)
+
+
 def test_a_size_is_taken_as_a_number_at_one_size(tmp_path: Path) -> None:
     rule, _ = SIZES_AS_NUMBERS["places"]
     session, image = exported(AsIs(rule), tmp_path, static=(1, 3, 24, 40)), torch.rand(1, 3, 24, 40)
