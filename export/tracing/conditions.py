@@ -28,7 +28,7 @@ _ALLOWED = 1e-4
 """Largest difference of a program and its network, relative to the largest value."""
 
 _CASES = 3
-"""Sizes at which a condition is compared."""
+"""Sizes at which a condition is compared, or one if PyTorch decides."""
 
 _MOST_PATHS = 12
 """Runs of a network that show what it decides for another size."""
@@ -86,13 +86,19 @@ def refuse_branches(
     run = _without_checks(program)
     paths = [_Path(axes.example, conditions)]
     decided: dict[tuple[tuple[str, int], ...], Sequence[Condition]] = {}
+    compared = set[tuple[tuple[str, int], ...]]()
     runs = 0
     while paths:
         path = paths.pop(0)
         for condition, before in path.later():
-            cases = sizes_deciding_otherwise(condition, before, axes, path.lengths, _CASES)
+            most = _CASES if condition.is_own else 1
+            cases = sizes_deciding_otherwise(condition, before, axes, path.lengths, most)
             changed = (*path.changed, condition)
             for size in cases:
+                lengths = tuple(sorted(size.items()))
+                if lengths in compared:
+                    continue
+                compared.add(lengths)
                 images = noise(axes.shapes_of(size), axes.types)
                 try:
                     right = expected(images)

@@ -44,6 +44,10 @@ class SiteCall:
     free: tuple[tuple[int, ...], ...]
     trained: Any = field(repr=False)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> SiteCall:
+        """Return itself: what ``trained`` holds belongs to a trace, and cannot be copied."""
+        return self
+
     def fill_in(self, tensors: Sequence[Tensor]) -> list[Any]:
         """Return the arguments with tensors in their places."""
         arguments = list(self.arguments)

@@ -140,9 +140,24 @@ def trace_network(
     model = trace_graph(recorded, facts, opset, fused=fused, once=once)
     for node in model.graph:
         if node.domain == SITE:
-            node.name = innermost_module(node.metadata_props[SCOPES])
+            node.name = _find_site(network, innermost_module(node.metadata_props[SCOPES]))
     traced = opset if fused else choose_traced_opset(opset)
     return SiteGraph(network, facts, model, calls, traced, fused)
+
+
+def _find_site(network: nn.Module, scope: str) -> str:
+    """Return the path of the site whose implementation ran in a module: it, or the one in it.
+
+    Raises:
+        TraceError: The module calls implementations of several sites.
+    """
+    paths = [site.path for site in find_sites(network)]
+    inside = [path for path in paths if not scope or path.startswith(f"{scope}.")]
+    found = [scope] if scope in paths else inside
+    if len(found) != 1:
+        names = ", ".join(found) or "none"
+        raise TraceError(f"the sites that {scope or 'the network'} calls ({names}) cannot be told")
+    return found[0]
 
 
 def _replace_node(graph: ir.Graph, node: ir.Node, nodes: list[ir.Node]) -> None:

@@ -90,6 +90,9 @@ _DTYPES = {
     16: "bfloat16",
 }
 
+_NEGATIVE = 1 << 63
+"""From here on the varint of an int64 is of a negative one."""
+
 Span = tuple[int, int]
 
 
@@ -142,7 +145,7 @@ def _tensor(data: mmap.mmap, span: Span) -> TensorInfo:
 def _dimension(data: mmap.mmap, span: Span) -> int | str | None:
     for number, value in message_fields(data, *span):
         if number == 1 and isinstance(value, int):
-            return value
+            return value if value < _NEGATIVE else None  # some exporters write -1 for any length
     return message_strings(data, span, (2,)).get(2) or None
 
 

@@ -197,7 +197,7 @@ def test_costs_are_measured_written_and_remembered(
     document = json.loads(path.read_text())
     assert {"as trained", "nystra", "psal"} <= set(document["seconds"])
     assert all(0 < seconds < 60 for seconds in document["seconds"].values())
-    assert said[0] == "time the attention of 19 plans"
+    assert said[0] == "time the attention of 22 plans"
     monkeypatch.setattr(Trials, "time", lambda *_: pytest.fail("timed again"))
     again = tmp_path / "again.json"
     proposed(checkpoint, tmp_path, folder, AutoOptions(again))

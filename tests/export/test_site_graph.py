@@ -21,6 +21,7 @@ from nystra.export.tracing.site_graph import SiteGraph, trace_network
 from nystra.models import pretrained
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.loading import load
+from vit_tools import TOLD, tiny_checkpoint
 
 PRETRAINED = Path(pretrained.__file__).parent
 
@@ -93,3 +94,13 @@ def test_an_export_with_timing_traces_the_network_once(
     options = ExportOptions(NYSTRA, speed=True, static=(1, 3, 16, 16))
     export_model(checkpoint(tmp_path), tmp_path, options)
     assert traced == ["SwinIR"]
+
+
+@pytest.mark.full
+def test_attention_with_weights_of_its_own(tmp_path: Path) -> None:
+    """What is recorded of its call holds tensors of the trace, which cannot be copied."""
+    trained = {"attention": "nystromformer", "num_landmarks": 5, "conv_kernel_size": 3}
+    stated = TOLD | {"num_landmarks": 5}
+    options = ExportOptions(Plan(mechanism("as_trained")), stated, speed=False)
+    path = tiny_checkpoint(tmp_path, **trained)
+    assert export_model(path, tmp_path / "m.onnx", options).validation.passed
