@@ -76,6 +76,13 @@ def implement(mechanism: Mechanism, site: AnySite, form: Form) -> Implementation
     return cast(Implementation, computed)
 
 
+def table_of(qkv: Tensor, bias_table: Tensor | None) -> Tensor:
+    """Return a bias table as the window operators take it: zeros (1, 1) for none."""
+    if bias_table is None:
+        return qkv.new_zeros(1, 1)
+    return bias_table
+
+
 def in_form(plain: Plain, form: Form) -> Plain:
     """Return the plain function of an operator, or its custom op.
 

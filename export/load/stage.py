@@ -27,7 +27,7 @@ from .images import Feeds, Images, calibration_feeds, sample_side, validation_fe
 from .network import load_fixed, load_trained_window
 from .samples import choose_samples
 from .targeted import for_target
-from .telling import telling_inputs
+from .telling import choose_telling_inputs
 from .with_preprocessing import prepare_feeds, prepare_network, with_preprocessing
 
 
@@ -66,10 +66,8 @@ class Prepared:
     @property
     def telling_feeds(self) -> list[Feeds]:
         """Inputs of `traced` of every kind and size, of which the last comparison has the like."""
-        facts, network = self.traced.facts, self.traced.network
-        step = max((facts.size_multiple, *(facts.window or ())))
-        count = sum(tensor.numel() for tensor in network.parameters())
-        found = telling_inputs(facts, step, count, plain=False, changed=False)
+        traced = self.traced
+        found = choose_telling_inputs(traced.network, traced.facts, plain=False, changed=False)
         return [telling.feeds for telling in found]
 
     @property

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from torch import nn
 
 from ...core.ports.pixels import to_range
 from ...core.ports.port import SIDES, UNIT, Size
 from ...models.facts import Facts
 from ...models.registry import is_own
 from ...runtime.images.images import read_image
+from ..attention.cost import quadratic_bytes
+from ..attention.site import neutral
 from .images import Feeds, Pixels, feeds_of, photographs
 from .onnx_facts import ARCHITECTURE
 
@@ -55,6 +58,27 @@ class Telling:
 
     feeds: Feeds
     content: str
+
+
+def choose_telling_inputs(
+    network: nn.Module, facts: Facts, *, plain: bool, changed: bool
+) -> list[Telling]:
+    """Return `telling_inputs` for a network: its step, its weights and its exact attention count.
+
+    Args:
+        network: The network.
+        facts: Its facts.
+        plain: As of `telling_inputs`.
+        changed: As of `telling_inputs`.
+    """
+    return telling_inputs(
+        facts,
+        max((facts.size_multiple, *(facts.window or ()))),
+        sum(tensor.numel() for tensor in network.parameters()),
+        quadratic=quadratic_bytes(network, facts, neutral(network)),
+        plain=plain,
+        changed=changed,
+    )
 
 
 def telling_inputs(

@@ -95,10 +95,9 @@ def refuse_branches(
             cases = sizes_deciding_otherwise(condition, before, axes, path.lengths, most)
             changed = (*path.changed, condition)
             for size in cases:
-                lengths = tuple(sorted(size.items()))
-                if lengths in compared:
+                if _key(size) in compared:
                     continue
-                compared.add(lengths)
+                compared.add(_key(size))
                 images = noise(axes.shapes_of(size), axes.types)
                 try:
                     right = expected(images)
@@ -110,11 +109,15 @@ def refuse_branches(
                 if is_of_numbers and not _agrees(run, images, right):
                     raise UnsupportedModelError(_text(changed, size))
             if cases and condition.is_own and runs < _MOST_PATHS:
-                lengths = tuple(sorted(cases[0].items()))
                 runs += 1
-                if lengths not in decided:
-                    decided[lengths] = conditions_at(network, axes, cases[0])
-                paths.append(_Path(cases[0], decided[lengths], changed))
+                if _key(cases[0]) not in decided:
+                    decided[_key(cases[0])] = conditions_at(network, axes, cases[0])
+                paths.append(_Path(cases[0], decided[_key(cases[0])], changed))
+
+
+def _key(lengths: Lengths) -> tuple[tuple[str, int], ...]:
+    """Return lengths as a key of what is known for them."""
+    return tuple(sorted(lengths.items()))
 
 
 def conditions_at(network: nn.Module, axes: FreeAxes, lengths: Lengths) -> list[Condition]:

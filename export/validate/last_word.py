@@ -18,13 +18,12 @@ from ...runtime.checking.validation import sides_text
 from ...runtime.metrics.measures import ROUNDING, Measure, measure_for
 from ...runtime.metrics.sanity import max_abs
 from ...runtime.session import Session
-from ..attention.cost import quadratic_bytes
 from ..attention.site import neutral
 from ..differences import nudge
 from ..load.given import is_changed, run_as_given
 from ..load.images import Feeds
 from ..load.source import Source
-from ..load.telling import Telling, split, telling_inputs
+from ..load.telling import Telling, choose_telling_inputs, split
 from ..pytorch.network_session import NetworkSession
 from ..transforms import Transform
 from .references import mean_abs
@@ -64,20 +63,10 @@ class LastWord:
         network, facts = source.loaded.network, source.loaded.facts
         exact = source.resolved == neutral(network)
         plain = _selects(source)
-        count = sum(tensor.numel() for tensor in network.parameters())
-        step = max((facts.size_multiple, *(facts.window or ())))
         planned = NetworkSession(source.planned())
         inputs, expected, faults = [], [], list[str]()
         changed = is_changed(network)
-        cases = telling_inputs(
-            facts,
-            step,
-            count,
-            quadratic=quadratic_bytes(network, facts, neutral(network)),
-            plain=plain,
-            changed=changed,
-        )
-        for telling in cases:
+        for telling in choose_telling_inputs(network, facts, plain=plain, changed=changed):
             given = _run_given(source, telling)
             if given is None:
                 continue

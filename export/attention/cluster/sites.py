@@ -9,7 +9,7 @@ from torch import Tensor
 from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_cluster.torch_op import window_cluster
 from ....plugins.operators.window_covariance.torch_op import window_covariance
-from ..implementation import Form, in_form
+from ..implementation import Form, in_form, table_of
 from .free_tokens import attend_free
 from .parameters import Cluster
 from .tokens import attend_tokens
@@ -29,9 +29,7 @@ class Windows:
         geometry: WindowGeometry,
     ) -> Tensor:
         """Return the attention of qkv."""
-        table = bias_table
-        if bias_table is None:
-            table = qkv.new_zeros(1, 1)
+        table = table_of(qkv, bias_table)
         attributes = self.mechanism.attributes(geometry, bias_table is not None)
         operator = window_cluster
         if self.mechanism.order:

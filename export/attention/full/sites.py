@@ -20,7 +20,7 @@ from ....plugins.operators.attention_torch import softmax_attention
 from ....plugins.operators.window_cosine.torch_op import window_cosine
 from ....plugins.operators.window_overlap.torch_op import window_overlap
 from ..frame_layout import as_2d, refusal, to_2d, to_3d
-from ..implementation import Form, in_form
+from ..implementation import Form, in_form, table_of
 from .parameters import Full
 
 FEWEST_SCORES = 1 << 20
@@ -48,9 +48,7 @@ class Windows:
         standard = len(geometry.window) != 2 and (has_bias or refusal(geometry))
         if self.form == "plain" or standard:
             return exact_windows(qkv, bias_table, replace(geometry, masked=bool(mask)))
-        table = bias_table
-        if bias_table is None:
-            table = qkv.new_zeros(1, 1)
+        table = table_of(qkv, bias_table)
         attributes = as_2d(geometry).attributes() | {"mask": mask, "bias": has_bias}
         flat = to_2d(qkv, geometry)
         out: Tensor = torch.ops.nystra.window_softmax(flat, table, **attributes)
@@ -65,9 +63,7 @@ class Windows:
         geometry: WindowGeometry,
     ) -> Tensor:
         """Return the attention of qkv in windows of rows and columns, as ``window_cosine``."""
-        table = bias_table
-        if bias_table is None:
-            table = qkv.new_zeros(1, 1)
+        table = table_of(qkv, bias_table)
         more = {"mask": self.mechanism.masked(geometry), "bias": int(bias_table is not None)}
         attributes = geometry.attributes() | more | {"epsilon": epsilon}
         return in_form(window_cosine, self.form)(qkv, table, logit_scale, **attributes)
@@ -87,9 +83,7 @@ class Overlaps:
         geometry: WindowGeometry,
     ) -> Tensor:
         """Return the attention of qkv; shapes as in ``models.sites.WindowSite``."""
-        table = bias_table
-        if bias_table is None:
-            table = qkv.new_zeros(1, 1)
+        table = table_of(qkv, bias_table)
         attributes = geometry.attributes() | {"bias": int(bias_table is not None)}
         return in_form(window_overlap, self.form)(qkv, table, **attributes)
 
