@@ -17,7 +17,7 @@ from torch._decomp import decomposition_table
 from torch._ops import HigherOrderOperator, OpOverload
 
 # Runs a network for its shapes alone. The documentation of torch.compile uses it.
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 # Records one run. torch.export would follow the Python code and refuse what it branches on.
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
@@ -33,6 +33,7 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 __all__ = [
+    "FakeTensor",
     "FakeTensorMode",
     "HigherOrderOperator",
     "OpOverload",

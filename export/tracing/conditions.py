@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 
 from ...core.errors import UnsupportedModelError, is_out_of_memory
 from ...models.sizes.given import shared_copy
+from ...models.sizes.open_caches import open_caches
 from ...models.torch_internals import FakeTensorMode
 from ..differences import relative_difference
 from .deciding_sizes import FreeAxes, Lengths, sizes_deciding_otherwise
@@ -148,7 +149,7 @@ def conditions_at(network: nn.Module, axes: FreeAxes, lengths: Lengths) -> list[
     copied = shared_copy(network)
     with recording() as found:
         try:
-            with mode, torch.no_grad():
+            with mode, torch.no_grad(), open_caches(copied):
                 copied(*inputs)
         except Exception as error:  # what was decided before it failed is known
             if is_out_of_memory(error):

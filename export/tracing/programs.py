@@ -17,6 +17,7 @@ from ...core.errors import TraceError, UnsupportedModelError
 from ...core.ports.port import Port
 from ...models.facts import Facts
 from ...models.sizes.given import GivenNetwork, shared_copy
+from ...models.sizes.open_caches import open_caches
 from ...models.torch_internals import OpOverload, make_fx
 from ..attention.site import find_sites
 from .alike import Observed, Repeats, observe
@@ -167,7 +168,7 @@ def _is_random(node: fx.Node) -> bool:
 def _program(
     network: nn.Module, examples: tuple[Tensor, ...], free: tuple[Any, ...] | None
 ) -> ExportedProgram:
-    with torch.no_grad(), without_fast_paths():
+    with torch.no_grad(), without_fast_paths(), open_caches(network):
         program = torch.export.export(
             network,
             tuple(tensor.clone() for tensor in examples),
@@ -188,14 +189,14 @@ def record_program(network: nn.Module, examples: tuple[Tensor, ...]) -> Exported
     Raises:
         UnsupportedModelError: Its code reads values that depend on the inputs.
     """
-    with torch.no_grad(), without_fast_paths():
+    with torch.no_grad(), without_fast_paths(), open_caches(network):
         refuse_values_read(shared_copy(network), [tensor.clone() for tensor in examples])
     network = shared_copy(network)
 
     def run(*inputs: Tensor) -> Any:
         return network(*inputs)
 
-    with torch.no_grad(), without_fast_paths(), _paths(network):
+    with torch.no_grad(), without_fast_paths(), open_caches(network), _paths(network):
         inputs = tuple(tensor.clone() for tensor in examples)
         try:
             graph = _record_graph(torch.func.functionalize(run, remove="mutations"), inputs)

@@ -17,6 +17,7 @@ from ..sizes.borders import Sides
 from ..sizes.given import GivenNetwork, shared_copy
 from ..sizes.own_padding import own_sides
 from ..sizes.padded_network import PaddedNetwork, call_plainly
+from ..sizes.python_state import PythonState
 from ..sizes.trial import Stated, Trial, is_single, refuse_random, refuse_state, tried
 from .conditions import describe_found
 from .network import OwnNetwork
@@ -53,14 +54,15 @@ def measure_network(
     Raises:
         UnsupportedModelError: It fails at every size, or its outputs are not as declared.
     """
-    pristine = shared_copy(module)  # runs may leave something in a module
+    pristine = shared_copy(module)  # runs may leave something in a module, and in its code
+    state = PythonState(module, attributes=False)
     inputs, outputs, works, skipped = measure_ports(module, network.inputs, network.outputs, stated)
     if outputs[0].role not in _TASKS:
         raise NystraError(
             f"the first output of {network.title} has the role {outputs[0].role!r}, expected one "
             f"of {', '.join(_TASKS)}"
         )
-    given = GivenNetwork(pristine, call_plainly, inputs, outputs)
+    given = GivenNetwork(pristine, call_plainly, inputs, outputs, state)
     trial = _trial(network, module, given, works)
     trial.network.network = pristine
     task = _TASKS[outputs[0].role]
@@ -101,8 +103,8 @@ def _trial(
     if works is None:  # of one size
         fixed = PaddedNetwork(module, Sides(), outputs, call_with_open_sizes, given)
         size = tuple((inputs[0].sides or {}).values())
-        refuse_random(fixed, stated, size)
         refuse_state(fixed, stated, [size])
+        refuse_random(fixed, stated, size)
         single, reason = is_single(fixed, stated, size)
         return Trial(fixed, single=single, warnings=reason)
     multiple = inputs[0].multiple

@@ -9,16 +9,15 @@ number whole and leaves all others to Python's.
 from __future__ import annotations
 
 import builtins
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..sizes.plain_run import plain_run
+from ..sizes.python_state import find_code
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat)
 
@@ -45,7 +44,7 @@ def call_with_open_sizes(network: nn.Module, *inputs: Tensor) -> Any:
 
 @contextmanager
 def _open_sizes(network: nn.Module) -> Iterator[None]:
-    spaces = _find_modules(network) if torch.compiler.is_exporting() else []
+    spaces = [*find_code(network).values()] if torch.compiler.is_exporting() else []
     changed = [space for space in spaces if "int" not in vars(space)]
     for space in changed:
         vars(space)["int"] = _Int
@@ -54,16 +53,3 @@ def _open_sizes(network: nn.Module) -> Iterator[None]:
     finally:
         for space in changed:
             del vars(space)["int"]
-
-
-def _find_modules(network: nn.Module) -> list[ModuleType]:
-    names = {type(part).__module__ for part in network.modules()}
-    names = {name for name in names if name.partition(".")[0] not in ("torch", "nystra")}
-    packages = {name.partition(".")[0] for name in names}
-    for name in sorted(names):
-        values = vars(sys.modules[name]).values() if name in sys.modules else ()
-        functions = [value for value in values if isinstance(value, FunctionType)]
-        names |= {
-            f.__module__ for f in functions if str(f.__module__).partition(".")[0] in packages
-        }
-    return [sys.modules[name] for name in sorted(names) if name in sys.modules]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import UnsupportedModelError
+from ...core.errors import UnsupportedModelError, is_out_of_memory
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, image_size
 from .given import GivenNetwork
+from .python_state import MISSING, Change, PythonState
+from .watched import can_watch, watch
 
 _ALLOWED = 1e-4
 """Largest difference by rounding in float32, relative to the largest value."""
@@ -28,8 +29,12 @@ _MIXES = "the result for an image depends on the others of a batch"
 _LEVELS = (1.0, 0.25)
 """Brightness of the images of a batch: statistics of the batch differ from those of each."""
 
-_DEEPEST = 4
-"""Levels of attributes of objects that are compared."""
+_LATER = (1, 100, 10_000)
+"""Numbers of calls after which a value that each call changes is tried."""
+
+_ORDERS = ((1, 0), (0, 1), (0, 2), (2, 0), (0, 3), (0, 4), (3, 0), (4, 0), (0, 5), (5, 0))
+"""Images that are run one after the other. The first is of a size; the others have another height
+and width, half of the brightness, another width, another height, another batch."""
 
 
 def is_close(given: Sequence[Tensor], expected: Sequence[Tensor], allowed: float) -> bool:
@@ -91,12 +96,13 @@ def refuse_kept_state(
 ) -> None:
     """Raise if the result of a call depends on the calls before.
 
-    Attributes that forward sets are compared after one and after two calls; where it sets any, the
-    results of a network that ran another size, and another image, are compared with those of one
-    that did not.
+    A network runs twice with one image, with one of another size, and with the first again. Where
+    its code changes attributes, class attributes, globals, closures or caches, the results of a
+    network that ran another size, and another image, are compared with those of one that did not;
+    what every call changes must not be read.
 
     Args:
-        given: The network.
+        given: The network; all else that its code keeps is as before any call afterwards.
         ports: Its inputs.
         sizes: Heights and widths that it takes, of at least one size.
         source: Name of the network, for the message.
@@ -104,82 +110,109 @@ def refuse_kept_state(
     Raises:
         UnsupportedModelError: It does.
     """
+    (height, width), (other_height, other_width) = sizes[0], sizes[-1]
     images = [_image(ports, size, 1.0) for size in (sizes[0], sizes[-1])]
     images.append(_image(ports, sizes[0], 0.5))
+    images += [_image(ports, size, 1.0) for size in ((height, other_width), (other_height, width))]
+    images.append(_image(ports, sizes[0], 1.0, 2))
+    given.state.restore()
+    try:
+        name = _find_kept(given, images)
+    finally:
+        given.state.restore()
+    if name is not None:
+        sets = f"forward sets {name!r} and its result" if name else "the result of forward"
+        raise UnsupportedModelError(
+            f"{source}: {sets} depends on earlier calls: an exported file keeps nothing between "
+            "calls, so compute it in each call or in __init__"
+        )
+
+
+def _find_kept(given: GivenNetwork, images: Sequence[list[Tensor]]) -> str | None:
+    """Return the name of what decides a later result, "" if it has none; None if nothing does."""
     network = given.fresh()
-    before = _attributes(network)
-    given.run_on(network, images[0])
-    after = _attributes(network)
-    changed = [name for name, value in after.items() if before.get(name, "") != value]
-    if not changed:
-        return
-    given.run_on(network, images[0])
-    again = _attributes(network)
-    counted = [name for name, value in again.items() if after.get(name, "") != value]
-    if counted:
-        raise UnsupportedModelError(_describe_kept(source, counted[0]))
-    for first, second in ((0, 1), (1, 0), (0, 2), (2, 0)):
-        used = given.fresh()
+    generators, start = random_state(), PythonState(network)
+    expected = given.run_on(network, images[0])
+    if random_state() != generators:
+        return None  # they have a message of their own
+    changed = start.changes()
+    after = PythonState(network)
+    name = changed[0].name if changed else ""
+    if not is_close(given.run_on(network, images[0]), expected, _ALLOWED):
+        return name or None  # what differs in any case has another message
+    for counted in after.changes():
+        if _is_read(given, network, counted, images[0], expected):
+            return counted.name
+    for first, second in _ORDERS if changed else _ORDERS[:1]:
+        given.state.restore()
         try:
-            given.run_on(used, images[first])
-            returned = given.run_on(used, images[second])
-        except Exception:  # noqa: BLE001 - it takes each of the two by itself
-            raise UnsupportedModelError(_describe_kept(source, changed[0])) from None
-        if not is_close(returned, given.run(images[second]), _ALLOWED):
-            raise UnsupportedModelError(_describe_kept(source, changed[0]))
+            right = given.run(images[second])
+        except Exception as error:  # it does not take this size
+            if is_out_of_memory(error):
+                raise
+            continue
+        if not _is_same_after(given, images[first], images[second], right):
+            return name
+    return None
 
 
-def _describe_kept(source: str, name: str) -> str:
-    return (
-        f"{source}: forward sets {name.removeprefix('network.')!r} and its result depends on "
-        "earlier calls: an exported file keeps nothing between calls, so compute it in each call "
-        "or in __init__"
-    )
+def _is_same_after(
+    given: GivenNetwork, first: Sequence[Tensor], second: Sequence[Tensor], right: Sequence[Tensor]
+) -> bool:
+    """Return whether a network that ran another image returns what it should for the second."""
+    given.state.restore()
+    used = given.fresh()
+    try:
+        given.run_on(used, first)
+    except Exception as error:  # it does not take this size
+        if is_out_of_memory(error):
+            raise
+        return True
+    try:
+        returned = given.run_on(used, second)
+    except Exception as error:  # it takes it by itself
+        if is_out_of_memory(error):
+            raise
+        return False
+    return is_close(returned, right, _ALLOWED)
 
 
-def _image(ports: Sequence[Port], size: tuple[int, ...], level: float) -> list[Tensor]:
-    arrays = example_arrays(ports, {"batch": 1} | image_size(*size))
+def _is_read(
+    given: GivenNetwork,
+    network: nn.Module,
+    change: Change,
+    image: Sequence[Tensor],
+    expected: Sequence[Tensor],
+) -> bool:
+    """Return whether what every call changes decides something: it is read, or results change."""
+    value, reads = change.after, list[bool]()
+    is_element = isinstance(change.owner, list) and change.before is MISSING
+    if is_element:
+        value = change.owner
+    if not can_watch(value):
+        return True
+    state = PythonState(network)
+    try:
+        watched = watch(value, lambda: reads.append(True))
+        state.replace(value, watched) if is_element else change.put(watched)
+        results = [given.run_on(network, image)]
+        for count in _LATER:
+            if is_element:
+                continue
+            change.put(value + count * (value - change.before))
+            results.append(given.run_on(network, image))
+        return bool(reads) or not all(is_close(each, expected, _ALLOWED) for each in results)
+    except Exception as error:  # it does not take another value
+        if is_out_of_memory(error):
+            raise
+        return True
+    finally:
+        state.restore()
+
+
+def _image(
+    ports: Sequence[Port], size: tuple[int, ...], level: float, batch: int = 1
+) -> list[Tensor]:
+    arrays = example_arrays(ports, {"batch": batch} | image_size(*size))
     first, *others = (torch.from_numpy(array) for array in arrays.values())
     return [(first * level).to(first.dtype), *others]
-
-
-def _attributes(network: nn.Module) -> dict[str, Any]:
-    """Return what can be compared of the attributes of all modules, by path."""
-    found: dict[str, Any] = {}
-    for path, module in network.named_modules():
-        own = {**vars(module), **module._buffers}
-        for name, value in own.items():
-            if name.startswith("_") and name in _OF_MODULES:
-                continue
-            found[f"{path}.{name}" if path else name] = _describe(value, 0)
-    return found
-
-
-_OF_MODULES = frozenset(vars(nn.Module()))
-
-
-def _describe(value: Any, depth: int) -> Any:
-    if isinstance(value, nn.Module):
-        return id(value)
-    if isinstance(value, Tensor):
-        values = value.detach().contiguous().reshape(-1).view(torch.uint8)
-        return (
-            tuple(value.shape),
-            str(value.dtype),
-            hashlib.sha256(values.numpy().tobytes()).hexdigest(),
-        )
-    if isinstance(value, np.ndarray):
-        return value.shape, hashlib.sha256(value.tobytes()).hexdigest()
-    if value is None or isinstance(value, (int, float, complex, str, bytes)):
-        return value
-    if depth >= _DEEPEST:
-        return id(value)
-    if isinstance(value, Mapping):
-        return [(str(key), _describe(each, depth + 1)) for key, each in value.items()]
-    if isinstance(value, (list, tuple)):
-        return [_describe(each, depth + 1) for each in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(map(str, value))
-    if hasattr(value, "__dict__") and not callable(value):
-        return [(name, _describe(each, depth + 1)) for name, each in vars(value).items()]
-    return id(value)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ...core.errors import is_out_of_memory
 from ...core.ports.port import Port, image_size
+from .python_state import PythonState
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -33,6 +34,7 @@ class GivenNetwork:
         call: (network, inputs) -> output.
         inputs: Its inputs, in order.
         outputs: Its outputs, in order.
+        state: What else its code kept before any call.
     """
 
     def __init__(
@@ -41,10 +43,20 @@ class GivenNetwork:
         call: Callable[..., Any],
         inputs: Sequence[Port],
         outputs: Sequence[Port],
+        state: PythonState | None = None,
     ) -> None:
-        """Keep a copy that shares the weights of a network and never runs."""
+        """Keep a copy that shares the weights of a network and never runs.
+
+        Args:
+            network: The network.
+            call: (network, inputs) -> output.
+            inputs: Its inputs, in order.
+            outputs: Its outputs, in order.
+            state: What its code kept before any call; None: what it keeps now.
+        """
         self._network = shared_copy(network)
         self.call, self.inputs, self.outputs = call, tuple(inputs), tuple(outputs)
+        self.state = PythonState(network, attributes=False) if state is None else state
 
     def __deepcopy__(self, _: dict[int, Any]) -> GivenNetwork:
         return self  # copies of a network are compared with the same one

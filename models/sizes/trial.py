@@ -110,9 +110,9 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
     size = stated.works or (max(minimum, known),) * 2
     outcome = _outcome(network, stated.inputs, *size)
     if not isinstance(outcome, str):
+        refuse_state(network, stated, [size])
         refuse_random(network, stated, size, outcome)
         single, reason = is_single(network, stated, size)
-        refuse_state(network, stated, [size])
         text = f"it takes {size[0]}x{size[1]} only: {first}"
         return Trial(network, start, size, single, (text, *reason))
     raise UnsupportedModelError(f"{stated.source}: the network {first}; see docs/own.md")
@@ -143,8 +143,8 @@ def _measure(
     if not stated.square:
         smallest, known = _smallest_side(network, stated.inputs, start, sizes)
         tested = (smallest, max(smallest, sizes[0][0]))
-    refuse_random(network, stated, tested, known)
     refuse_state(network, stated, [tested, sizes[-1]])
+    refuse_random(network, stated, tested, known)
     single, reason = is_single(network, stated, tested)
     notes += reason
     if stated.square:
@@ -166,10 +166,12 @@ def is_single(
 
 def _wrap_given(network: PaddedNetwork, stated: Stated) -> GivenNetwork:
     """Return what a network does at any size, in calls that do not depend on one another."""
+    state = None
     if network.given is not None:
+        state = network.given.state
         inner = network.given.fresh()
         network = PaddedNetwork(inner, network.sides, network.outputs, network.given.call)
-    return GivenNetwork(network, call_plainly, stated.inputs, network.outputs)
+    return GivenNetwork(network, call_plainly, stated.inputs, network.outputs, state)
 
 
 def refuse_state(network: PaddedNetwork, stated: Stated, sizes: Sequence[tuple[int, ...]]) -> None:

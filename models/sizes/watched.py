@@ -1,0 +1,61 @@
+"""Numbers and lists that note whether they are read, in place of those that code keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_WRITES: dict[type, frozenset[str]] = {
+    int: frozenset(("__add__", "__radd__", "__sub__")),
+    float: frozenset(("__add__", "__radd__", "__sub__")),
+    list: frozenset(("append", "extend", "__iadd__")),
+}
+"""Kind of value -> what only changes it."""
+
+# fmt: off
+_UNNOTED = frozenset((
+    "__class__", "__class_getitem__", "__delattr__", "__dir__", "__doc__", "__getattribute__",
+    "__getnewargs__", "__getstate__", "__init__", "__init_subclass__", "__new__", "__reduce__",
+    "__reduce_ex__", "__repr__", "__setattr__", "__sizeof__", "__str__", "__format__",
+    "__subclasshook__", "from_bytes", "fromhex", "__getformat__", "imag", "real", "numerator",
+    "denominator",
+))
+"""What belongs to every object, or makes a text."""
+# fmt: on
+
+
+def can_watch(value: Any) -> bool:
+    """Return whether `watch` takes a value."""
+    return type(value) in _WRITES
+
+
+def watch(value: Any, note: Callable[[], None]) -> Any:
+    """Return an equal number or list that calls a function when it is read.
+
+    Adding to it is no reading: the sum of a watched number is watched too.
+
+    Args:
+        value: An int, a float or a list.
+        note: Called where code compares, converts, indexes or counts it.
+    """
+    kind = type(value)
+    return _watched_kind(kind, note)(value)
+
+
+def _watched_kind(kind: Any, note: Callable[[], None]) -> Any:
+    def watched(name: str) -> Callable[..., Any]:
+        method = getattr(kind, name)
+
+        def run(self: Any, *given: Any) -> Any:
+            result = method(self, *given)
+            if name not in _WRITES[kind] or result is NotImplemented:
+                note()
+            elif type(result) is kind:
+                return watching(result)
+            return self if name == "__iadd__" else result
+
+        return run
+
+    names = [name for name in dir(kind) if name not in _UNNOTED]
+    watching = type(kind.__name__, (kind,), {name: watched(name) for name in names})
+    return watching

@@ -1,0 +1,231 @@
+"""State outside of a network: class attributes, globals, closures, defaults, caches."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nystra.core.errors import UnsupportedModelError
+from nystra.export import ExportOptions, export_module
+from nystra.models import load
+from nystra.runtime import Session
+
+
+class Net(nn.Module):
+    """A convolution with a factor, which subclasses compute."""
+
+    calls = 0
+    seconds = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x) * self.factor(x)  # type: ignore[no-any-return]
+
+    def factor(self, x: Tensor) -> Any:
+        raise NotImplementedError
+
+
+class Stats:
+    def __init__(self) -> None:
+        self.calls, self.width = 0, 0
+
+
+_first: int | None = None
+_seen: list[Any] = []
+_recent: deque[Any] = deque(maxlen=3)
+_count: Counter[str] = Counter()
+_by_width: dict[Any, Any] = {}
+_by_size: dict[Any, Any] = {}
+_stats = Stats()
+_numbers = itertools.count()
+_mean = torch.zeros(1)
+_is_warned = False
+
+
+@functools.cache
+def _grid(height: int, width: int) -> Tensor:
+    return torch.arange(height)[:, None] + torch.arange(width)
+
+
+@functools.cache
+def _first_height(width: int) -> int:
+    return int(_stats.width) + width
+
+
+class OfClass(Net):
+    def factor(self, x: Tensor) -> Any:
+        type(self).calls += 1
+        return 2 if type(self).calls == 3 else 1
+
+
+class Later(Net):
+    def factor(self, x: Tensor) -> Any:
+        Later.calls += 1
+        return 1 + Later.calls // 1000
+
+
+class FirstWidth(Net):
+    def factor(self, x: Tensor) -> Any:
+        global _first
+        if _first is None:
+            _first = x.shape[3]
+        return _first
+
+
+class Longer(Net):
+    def factor(self, x: Tensor) -> Any:
+        _seen.append(x.shape)
+        return 1 if len(_seen) < 200 else 2
+
+
+class Recent(Net):
+    def factor(self, x: Tensor) -> Any:
+        _recent.append(x.shape[3])
+        return sum(_recent) / len(_recent)
+
+
+class Counted(Net):
+    def factor(self, x: Tensor) -> Any:
+        _count["calls"] += 1
+        return 1 if _count["calls"] < 100 else 2
+
+
+class WrongKey(Net):
+    def factor(self, x: Tensor) -> Any:
+        if x.shape[3] not in _by_width:
+            _by_width[x.shape[3]] = float(x.shape[2])
+        return _by_width[x.shape[3]]
+
+
+class WrongCache(Net):
+    def factor(self, x: Tensor) -> Any:
+        _stats.width = x.shape[2]
+        return _first_height(x.shape[3])
+
+
+class OfObject(Net):
+    def factor(self, x: Tensor) -> Any:
+        before, _stats.calls = _stats.calls, x.shape[2]
+        return 1 + before
+
+
+class Default(Net):
+    def factor(self, x: Tensor, kept: list[Any] = []) -> Any:  # noqa: B006
+        if not kept:
+            kept.append(x.mean())
+        return kept[0]
+
+
+class Iterated(Net):
+    def factor(self, x: Tensor) -> Any:
+        return next(_numbers)
+
+
+class RunningMean(Net):
+    def factor(self, x: Tensor) -> Any:
+        _mean.mul_(0.9).add_(0.1 * x.mean())
+        return _mean
+
+
+def in_closure() -> nn.Module:
+    largest = 0
+
+    class Closure(Net):
+        def factor(self, x: Tensor) -> Any:
+            nonlocal largest
+            largest = max(largest, x.shape[3])
+            return largest
+
+    return Closure()
+
+
+KEPT: dict[str, Callable[[], nn.Module]] = {
+    "OfClass.calls": OfClass,
+    "Later.calls": Later,
+    "_first": FirstWidth,
+    "_seen": Longer,
+    "_recent": Recent,
+    "_count": Counted,
+    "_by_width": WrongKey,
+    "_stats.width": WrongCache,
+    "_stats.calls": OfObject,
+    "kept": Default,
+    "_mean": RunningMean,
+    "largest": in_closure,
+}
+"""Variable that decides the results of later calls -> the network."""
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_state_outside_of_a_network_is_named(name: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=f"forward sets '{name}'.* earlier calls"):
+        load(KEPT[name]())
+
+
+def test_state_that_cannot_be_seen_is_found_by_its_results() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"not deterministic|earlier calls"):
+        load(Iterated())
+
+
+class Unread(Net):
+    """Counts and measures, and reads nothing of it."""
+
+    def factor(self, x: Tensor) -> Any:
+        global _is_warned
+        start = time.perf_counter()
+        if not _is_warned:
+            _is_warned = True
+        type(self).calls += 1
+        self.runs = getattr(self, "runs", 0) + 1
+        _count["calls"] += 1
+        _seen.append(tuple(x.shape[:1]))
+        type(self).seconds += time.perf_counter() - start
+        return 1
+
+
+class BySize(Net):
+    def factor(self, x: Tensor) -> Any:
+        size = tuple(x.shape[2:])
+        if size not in _by_size:
+            _by_size[size] = torch.arange(x.shape[3]).float()
+        return _by_size[size]
+
+
+class ByFunction(Net):
+    def factor(self, x: Tensor) -> Any:
+        return _grid(*x.shape[2:])
+
+
+class OfAttribute(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[Any, Any] = {}
+
+    def factor(self, x: Tensor) -> Any:
+        height, width = x.shape[2:]
+        return self.kept.setdefault((height, width), torch.arange(width).float())
+
+
+@pytest.mark.parametrize("kind", [Unread, BySize, ByFunction, OfAttribute])
+def test_what_decides_nothing_is_taken_at_any_size(kind: type[Net], tmp_path: Path) -> None:
+    network = kind().eval()
+    path = export_module(network, tmp_path / "m.onnx", ExportOptions(speed=False)).model
+    session = Session(path)
+    for shape in ((1, 3, 16, 16), (2, 3, 21, 40), (1, 3, 50, 9)):
+        image = torch.rand(*shape)
+        with torch.no_grad():
+            expected = network(image)
+        torch.testing.assert_close(torch.from_numpy(session(image.numpy())), expected)
