@@ -104,7 +104,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         progress("load")
         plan = plan_from(args)
         loaded = with_found_sites(load_for(args.file, plan, hyper_from(args)), progress)
-        plan = plan.for_architecture(loaded.facts.architecture)
+        plan = plan.for_network(loaded.facts.architecture, loaded.hyper)
         resolved = resolve(plan, loaded.network, loaded.unserved)
         samples = calibration_feeds(loaded.facts, args.calibrate)
         output = loaded.facts.outputs[0]

@@ -7,7 +7,7 @@ of site that it supports. The table of all is in ``registry.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -70,8 +70,13 @@ class Mechanism(Options):
         """
         return 0.0
 
-    def for_architecture(self, architecture: str) -> Mechanism:
-        """Return the mechanism that a preset stands for in an architecture, others themselves."""
+    def for_network(self, architecture: str, hyper: Mapping[str, Any]) -> Mechanism:
+        """Return the mechanism that a preset stands for in a network, others themselves.
+
+        Args:
+            architecture: Name of the network's architecture.
+            hyper: Its hyper-parameters.
+        """
         return self
 
     def why_not_faster(self, tokens: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -63,12 +63,12 @@ class Plan:
         kept = {path: Full.instead_of(self.at(path)) for path in paths}
         return replace(self, sites=self.sites | kept)
 
-    def for_architecture(self, architecture: str) -> Plan:
-        """Return the plan with the mechanisms that its presets stand for in an architecture."""
+    def for_network(self, architecture: str, hyper: Mapping[str, Any]) -> Plan:
+        """Return the plan with what its presets stand for; arguments as of the mechanism."""
         return replace(
             self,
-            default=self.default.for_architecture(architecture),
-            sites={path: site.for_architecture(architecture) for path, site in self.sites.items()},
+            default=self.default.for_network(architecture, hyper),
+            sites={path: one.for_network(architecture, hyper) for path, one in self.sites.items()},
         )
 
     def as_dict(self) -> dict[str, Any]:

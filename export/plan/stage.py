@@ -116,9 +116,9 @@ def _choose_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> Me
 
 
 def _propose_plan(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Proposal:
-    requested = prepared.options.plan
+    requested, loaded = prepared.options.plan, prepared.loaded
     if isinstance(requested, Plan):
-        return Proposal(requested.for_architecture(prepared.loaded.facts.architecture))
+        return Proposal(requested.for_network(loaded.facts.architecture, loaded.hyper))
     from ..auto.search import find_plan  # not needed for a plan of the user
 
     # A bad output is refused before the search, which takes minutes.

@@ -155,7 +155,7 @@ def error_rows(
     """
     sums: dict[str, list[dict[str, float]]] = {}
     about: dict[str, Row] = {}
-    own = {label(plan): plan.for_architecture(model.facts.architecture) for plan in plans}
+    own = {label(plan): plan.for_network(model.facts.architecture, model.hyper) for plan in plans}
     with torch.inference_mode():
         for place in _each(model, inputs):
             geometry = place.site.geometry

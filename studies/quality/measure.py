@@ -101,7 +101,7 @@ def planned(
         RuntimeError: A site falls back to full attention, so that the figure would not be the
             plan's.
     """
-    parameters = parameters.for_architecture(model.facts.architecture)
+    parameters = parameters.for_network(model.facts.architecture, model.hyper)
     resolved = resolve(Plan(default=parameters), model.network)
     fallen = [site.reason for site in resolved.values() if site.name != parameters.name]
     if fallen and not (partial and len(fallen) < len(resolved)):

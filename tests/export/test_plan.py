@@ -259,3 +259,23 @@ def test_full_attention_is_not_compared_with_itself(
     assert len(asked) == runs  # exact, planned, exact without the position bias
     assert (fidelity.mean == float("inf")) == (planned == Full())
     assert len(fidelity.sites) == (0 if planned == Full() else len(plan))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "hyper", "iterations", "threshold"),
+    [
+        ("swinir", {}, 2, 5.0),
+        ("uformer", {"img_size": 128}, 6, 0.0),
+        ("uformer", {"img_size": 256}, 3, 0.0),
+        ("rvrt", {}, 6, 0.0),
+        ("hat", {}, 6, 5.0),
+    ],
+)
+def test_published_settings_are_those_of_the_network(
+    architecture: str, hyper: dict[str, int], iterations: int, threshold: float
+) -> None:
+    """Where they are not given: of the authors' scripts, by architecture and by task."""
+    plan = Plan(mechanism("nystra-published")).for_network(architecture, hyper)
+    assert plan.default == Nystra((4, 4), iterations, "batch", threshold, 0.0, mask="none")
+    given = mechanism("nystra-published", iterations=5).for_network(architecture, hyper)
+    assert given.values()["iterations"] == 5

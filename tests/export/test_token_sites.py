@@ -51,7 +51,7 @@ def test_attention_layers_of_the_reference(name: str) -> None:
     heads = constructor["num_heads"]
     scale = (constructor["dim"] // heads) ** -0.5
     published = NystraPublished(landmarks, constructor["iters"])
-    parameters = published.for_architecture(architecture)
+    parameters = published.for_network(architecture, {})
     site = TokenSite(TokenGeometry(grid, grid, scale))
     site.implementation = implement(parameters, site, "plain")  # type: ignore[assignment]
     weights = {key: torch.from_numpy(value) for key, value in case.weights().items()}

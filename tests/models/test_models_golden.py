@@ -82,7 +82,7 @@ def test_paper(name: str) -> None:
             "nystra-published",
             landmarks=(constructor["num_landmarks"] // columns, columns),
             iterations=constructor["iters"],
-        ).for_architecture("swinir")
+        ).for_network("swinir", {})
         network = swap(network, {site.path: parameters for site in find_sites(network)})
     check(case, network)
 

@@ -69,7 +69,7 @@ def geometry(dim: int, heads: int, shift: int = 0) -> WindowGeometry:
 
 
 def paper_nystra(iterations: int) -> Mechanism:
-    return mechanism("nystra-published", iterations=iterations).for_architecture("uformer")
+    return mechanism("nystra-published", iterations=iterations).for_network("uformer", {})
 
 
 @pytest.mark.parametrize("name", OFFICIAL)

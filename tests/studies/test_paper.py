@@ -26,7 +26,7 @@ from studies.quality.tables import cluster, nystra, nystromformer, published
 GEOMETRY = WindowGeometry(2, 3, 5, window=(4, 8), shift=(2, 4), masked=True, scale=0.7)
 
 
-PUBLISHED = published(4).for_architecture("uformer")
+PUBLISHED = published(4).for_network("uformer", {})
 """One start of the pseudoinverse for all windows and heads: they are computed together."""
 
 

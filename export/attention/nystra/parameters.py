@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -44,7 +45,11 @@ _PUBLISHED_THRESHOLDS = {"uformer": 0.0, "rvrt": 0.0}
 """Architecture -> threshold of the authors' repository; SwinIR and all others: 5."""
 
 _PUBLISHED_ITERATIONS = {"swinir": 2}
-"""Architecture -> iterations of the authors' scripts; the others: 6 (3 for deblurring)."""
+"""Architecture -> iterations of the authors' scripts; all others: 6."""
+
+_DEBLURRING_ITERATIONS = 3
+_DENOISING_SIZE = 128
+"""Training size of the Uformers of denoising, in pixels; those of deblurring have twice that."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +70,14 @@ class NystraPublished(Mechanism):
     iterations: int | None = option(
         operator_option(PINV, "iterations"),
         default=None,
-        default_text="as published: 2 for SwinIR, 6 for others",
+        default_text="as published: 2 for SwinIR, 3 for a Uformer of deblurring, 6 for others",
     )
 
-    def for_architecture(self, architecture: str) -> Nystra:
+    def for_network(self, architecture: str, hyper: Mapping[str, Any]) -> Nystra:
         """Return the parameters of `Nystra`, which files and written plans name."""
         iterations = self.iterations
         if iterations is None:
-            iterations = _PUBLISHED_ITERATIONS.get(architecture, 6)
+            iterations = _published_iterations(architecture, hyper)
         return Nystra(
             landmarks=self.landmarks,
             iterations=iterations,
@@ -81,3 +86,9 @@ class NystraPublished(Mechanism):
             guard=0.0,
             mask="none",
         )
+
+
+def _published_iterations(architecture: str, hyper: Mapping[str, Any]) -> int:
+    if architecture == "uformer" and hyper.get("img_size", _DENOISING_SIZE) > _DENOISING_SIZE:
+        return _DEBLURRING_ITERATIONS
+    return _PUBLISHED_ITERATIONS.get(architecture, 6)
