@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...core.errors import UnsupportedModelError, foreign_reason
 from ..torch_internals import HigherOrderOperator, get_proxy_mode, is_observed
+from .size_functions import of_free_sizes
 
 _COMPILERS = ("torch._dynamo", "torch.nn.attention.flex_attention")
 """Modules without which nothing is compiled: importing them takes a second."""
@@ -52,7 +53,7 @@ def plain_run() -> Iterator[set[str]]:
         if any(name in sys.modules for name in _COMPILERS):
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(_without_autocast())
-        stack.enter_context(_FlexAttention())
+        stack.enter_context(_OtherFunctions())
         try:
             yield skipped
         finally:
@@ -100,10 +101,11 @@ def _without_autocast() -> Iterator[None]:
             setattr(where, name, real)
 
 
-class _FlexAttention(TorchFunctionMode):
+class _OtherFunctions(TorchFunctionMode):
     """Computes flex_attention by other operators while operators are recorded or watched.
 
-    Otherwise PyTorch computes it: so a graph is compared with it.
+    Otherwise PyTorch computes it: so a graph is compared with it. Functions that need the value of
+    a size are computed by others where it has none.
     """
 
     def __torch_function__(
@@ -116,7 +118,7 @@ class _FlexAttention(TorchFunctionMode):
         is_flex = isinstance(func, HigherOrderOperator) and func.name() == "flex_attention"
         if is_flex and (get_proxy_mode() or is_observed()):
             return _flex_attention(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        return of_free_sizes(func, args, kwargs or {})(*args, **(kwargs or {}))
 
 
 def _flex_attention(

@@ -188,7 +188,10 @@ def test_conditions_within_conditions_are_named(kind: Any, conditions: str, tmp_
 SIZES_AS_NUMBERS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a number": (lambda x: x * float(x.shape[3]), "takes width as the number"),
     "a root": (lambda x: x / math.sqrt(x.shape[2]), "takes height as the number"),
-    "places": (lambda x: x + torch.linspace(-1, 1, x.shape[3]), "takes width as the number"),
+    "a window of weights": (
+        lambda x: x * torch.kaiser_window(x.shape[3]),
+        "takes width as the number",
+    ),
     "a loop": (lambda x: torch.stack([x[:, :, n] for n in range(x.shape[2])], 2), "takes height"),
     "a window": (lambda x: x + F.avg_pool2d(x, x.shape[2:]), "takes height as the number"),
     "halves": (lambda x: torch.cat(x.chunk(2, 2)[::-1], 2), "height.* as the number 2"),
@@ -240,7 +243,7 @@ def test_sizes_in_messages_are_no_reason_to_refuse(tmp_path: Path) -> None:
 
 
 def test_a_size_is_taken_as_a_number_at_one_size(tmp_path: Path) -> None:
-    rule, _ = SIZES_AS_NUMBERS["places"]
+    rule, _ = SIZES_AS_NUMBERS["a root"]
     session, image = exported(AsIs(rule), tmp_path, static=(1, 3, 24, 40)), torch.rand(1, 3, 24, 40)
     with torch.no_grad():
         expected = AsIs(rule).eval()(image)
