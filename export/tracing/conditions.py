@@ -29,7 +29,7 @@ _ALLOWED = 1e-4
 """Largest difference of a program and its network, relative to the largest value."""
 
 _CASES = 3
-"""Sizes at which a condition is compared, or one if PyTorch decides."""
+"""Sizes at which a condition is compared: one if PyTorch decides or it was met on another path."""
 
 _MOST_PATHS = 12
 """Runs of a network that show what it decides for another size."""
@@ -88,11 +88,16 @@ def refuse_branches(
     paths = [_Path(axes.example, conditions)]
     decided: dict[tuple[tuple[str, int], ...], Sequence[Condition]] = {}
     compared = set[tuple[tuple[str, int], ...]]()
+    seen = set[tuple[Any, bool]]()
     runs = 0
     while paths:
         path = paths.pop(0)
         for condition, before in path.later():
-            most = _CASES if condition.is_own else 1
+            is_new = (condition.expression, condition.result) not in seen
+            seen.add((condition.expression, condition.result))
+            if not is_new and not condition.is_own:
+                continue
+            most = _CASES if condition.is_own and is_new else 1
             cases = sizes_deciding_otherwise(condition, before, axes, path.lengths, most)
             changed = (*path.changed, condition)
             for size in cases:
@@ -109,7 +114,7 @@ def refuse_branches(
                 is_of_numbers = all(bool(one.isfinite().all()) for one in right)
                 if is_of_numbers and not _agrees(run, images, right):
                     raise UnsupportedModelError(_text(changed, size))
-            if cases and condition.is_own and runs < _MOST_PATHS:
+            if cases and condition.is_own and is_new and runs < _MOST_PATHS:
                 runs += 1
                 if _key(cases[0]) not in decided:
                     decided[_key(cases[0])] = conditions_at(network, axes, cases[0])
@@ -147,9 +152,9 @@ def conditions_at(network: nn.Module, axes: FreeAxes, lengths: Lengths) -> list[
                 symbols[length.node.expr] = named[name]
         inputs.append(fake)
     copied = shared_copy(network)
-    with recording() as found:
+    with open_caches(copied), recording() as found:
         try:
-            with mode, torch.no_grad(), open_caches(copied):
+            with mode, torch.no_grad():
                 copied(*inputs)
         except Exception as error:  # what was decided before it failed is known
             if is_out_of_memory(error):

@@ -46,6 +46,7 @@ def frozen() -> nn.Module:
     return accelerate(Small(), backend="ort-cpu", example=image())
 
 
+@pytest.mark.full
 def test_any_size_and_batch_by_the_file(cache: Path) -> None:
     module = network()
     assert module.training
@@ -192,6 +193,7 @@ def test_views_and_empty_batches(frozen: nn.Module, given: Tensor) -> None:
         assert compare(frozen, Small(), given) < 1e-5
 
 
+@pytest.mark.full
 def test_half_precision_is_computed_in_float32() -> None:
     module = Small().half()
     fast = accelerate(module, backend="ort-cpu")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from accelerated import Small, compare, image
+from later import full
 from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.export import accelerate
 
@@ -40,6 +41,7 @@ class Several(nn.Module):
         return {"large": large, "more": [large.mean((2, 3)), None], "width": picture.shape[-1]}
 
 
+@pytest.mark.full
 def test_several_inputs_settings_and_results_in_a_structure() -> None:
     module = Several().eval()
     fast = accelerate(module, backend="ort-cpu")
@@ -95,17 +97,19 @@ def changing(value: Any, change: Callable[[Any], object]) -> Callable[[], tuple[
 @pytest.mark.parametrize(
     "arguments",
     [
-        changing(types.SimpleNamespace(gain=1.0), lambda one: setattr(one, "gain", 3.0)),
-        changing(Settings(gain=1.0), lambda one: one.update(gain=3.0)),
-        changing({"gain": 1.0}, lambda one: one.update(gain=3.0)),
-        lambda: ({True: 1.0}, lambda: {1: 1.0}),
-        changing([1.0], lambda one: one.append(one.pop() * 3.0)),
-        changing(torch.nn.Identity(), lambda one: setattr(one, "gain", 3.0)),
-        lambda: (1.0, lambda: 3.0),
-        lambda: (Level.LOW, lambda: Level.HIGH),
-        lambda: (Pair(1.0), lambda: Pair(3.0)),
-        lambda: (True, lambda: 3),
         lambda: (0.0, lambda: -0.0),
+        *full(
+            changing({"gain": 1.0}, lambda one: one.update(gain=3.0)),
+            changing(types.SimpleNamespace(gain=1.0), lambda one: setattr(one, "gain", 3.0)),
+            changing(Settings(gain=1.0), lambda one: one.update(gain=3.0)),
+            lambda: ({True: 1.0}, lambda: {1: 1.0}),
+            changing([1.0], lambda one: one.append(one.pop() * 3.0)),
+            changing(torch.nn.Identity(), lambda one: setattr(one, "gain", 3.0)),
+            lambda: (1.0, lambda: 3.0),
+            lambda: (Level.LOW, lambda: Level.HIGH),
+            lambda: (Pair(1.0), lambda: Pair(3.0)),
+            lambda: (True, lambda: 3),
+        ),
     ],
 )
 def test_arguments_count_by_their_value(arguments: Callable[[], tuple[Any, Any]]) -> None:
@@ -186,7 +190,11 @@ class Counts(Small):
 
 @pytest.mark.parametrize(
     "kind",
-    [ByItem, ByBranch, ByNumpy, ByList, ByViewOfBase, ByEqual, ByCount, Caught, Writes, Counts],
+    [
+        ByBranch,
+        Counts,
+        *full(ByItem, ByNumpy, ByList, ByViewOfBase, ByEqual, ByCount, Caught, Writes),
+    ],
 )
 def test_modules_that_no_file_holds_the_copy_computes(kind: type[Small]) -> None:
     module = kind().eval()
@@ -228,7 +236,7 @@ class HalfOfLarge(Small):
 
 
 @pytest.mark.filterwarnings("ignore:the unchanged module computes")
-@pytest.mark.parametrize("kind", [HalfOfSquares, HalfOfMultiples, HalfOfOne, HalfOfLarge])
+@pytest.mark.parametrize("kind", [HalfOfSquares, *full(HalfOfMultiples, HalfOfOne, HalfOfLarge)])
 def test_branches_on_shapes(kind: type[Small]) -> None:
     module = kind().eval()
     fast = accelerate(module, example=image(2, 3, 32, 48))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance_models import session
+from later import full
 from nystra.core.errors import NystraError
 from nystra.export import mechanism
 from nystra.export.attention.implementation import implement
@@ -98,8 +99,9 @@ def test_tokens_of_one_number(name: str, biased: bool) -> None:
     check(site, name, given)
 
 
-@pytest.mark.parametrize("table", [False, True])
-@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(
+    ("table", "scaled"), [(True, True), *full((False, False), (False, True), (True, False))]
+)
 @pytest.mark.parametrize("grid", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_windows(name: str, grid: bool, table: bool, scaled: bool) -> None:

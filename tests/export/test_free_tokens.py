@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from conformance_models import session
+from later import full
 from nystra.export import mechanism
 from nystra.export.attention.implementation import implement
 from nystra.export.attention.plan import Plan
@@ -93,7 +94,7 @@ class Placed(Registers):
 
 
 @pytest.mark.parametrize(
-    ("kind", "before"), [(Registers, (3, 3)), (Joint, (0, 0)), (Placed, (3, 3))]
+    ("kind", "before"), [(Joint, (0, 0)), *full((Registers, (3, 3)), (Placed, (3, 3)))]
 )
 def test_tokens_of_any_number_are_found(kind: type[Registers], before: tuple[int, int]) -> None:
     torch.manual_seed(0)

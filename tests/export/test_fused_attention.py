@@ -20,6 +20,7 @@ from torch.export import Dim
 
 import found_toys as toys
 from conformance_models import session
+from later import full, release
 from nystra.export import ExportOptions, Plan, export_module, mechanism, replacement_timing
 from nystra.export.attention.full import sites
 from nystra.export.tracing.programs import export_program
@@ -148,34 +149,34 @@ def check(module: nn.Module, axes: int, opset: int = 20) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("axes", LEADING)
+@pytest.mark.parametrize("axes", [2, 3, 4, *full(5), *release(6)])
 def test_masks(axes: int, kind: str) -> None:
     check(Masked(axes, kind), axes)
 
 
-@pytest.mark.parametrize("axes", LEADING)
+@pytest.mark.parametrize("axes", [2, 4, *full(3, 5, 6)])
 def test_other_arguments(axes: int) -> None:
     check(Named(), axes)
 
 
-@pytest.mark.parametrize("axes", [4, 5, 6])
+@pytest.mark.parametrize("axes", [4, *full(5, 6)])
 def test_groups_of_heads(axes: int) -> None:
     check(Grouped(), axes)
     check(GroupedAndMasked(), axes)
 
 
-@pytest.mark.parametrize("axes", LEADING)
+@pytest.mark.parametrize("axes", [2, 4, *full(3, 5, 6)])
 def test_a_mask_of_pixels(axes: int) -> None:
     check(MaskOfPixels(), axes)
 
 
-@pytest.mark.parametrize("axes", [3, 4, 5, 6])
+@pytest.mark.parametrize("axes", [3, *full(4, 5, 6)])
 def test_keys_of_one_image(axes: int) -> None:
     check(Shared(), axes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("axes", [3, 4, 5])
+@pytest.mark.parametrize("axes", [3, *full(4, 5)])
 def test_one_operator_of_onnx(axes: int, kind: str) -> None:
     network = Masked(axes, kind)
     random = torch.Generator().manual_seed(1)

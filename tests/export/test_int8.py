@@ -283,6 +283,7 @@ def deep(count: int) -> onnx.ModelProto:
     return named(model_of(nodes, weights))
 
 
+@pytest.mark.full
 def test_many_layers_are_tried_in_a_bounded_number_of_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

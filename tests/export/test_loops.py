@@ -47,6 +47,7 @@ class Windows(nn.Module):
         return x + self.last(torch.stack(laid).sum(0)[None])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [(1, 3, 96, 96)])
 def test_loops_over_windows_are_traced_at_their_size_alone(
     size: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
@@ -74,6 +75,7 @@ def test_networks_without_loops_have_a_graph_for_any_size() -> None:
         assert module_sites._has_loops(loaded.network, loaded.facts) == expected
 
 
+@pytest.mark.full
 def test_what_rounding_changes_in_a_network_that_selects_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

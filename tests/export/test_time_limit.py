@@ -77,6 +77,7 @@ class Endless(Small):
         return super().forward(image)
 
 
+@pytest.mark.full
 def test_an_export_says_what_to_do_and_accelerate_takes_one_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_conversion_that_takes_longer_ends_an_export(
         export_module(Small().eval(), tmp_path / "model.onnx", options)
 
 
+@pytest.mark.full
 def test_a_search_that_takes_longer_leaves_the_attention_as_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LONG", 0.5)
 
 
+@pytest.mark.full
 def test_lines_of_a_step_that_takes_long(soon: None) -> None:
     lines: list[str] = []
     with progress.step_lines(lines.append, each=True) as show:

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import nystra.export
+from later import full
 from nystra.cli.main import main
 from nystra.core.errors import UnsupportedModelError
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
@@ -77,7 +78,7 @@ def ran(path: Path, image: np.ndarray) -> np.ndarray:
     return output
 
 
-@pytest.mark.parametrize("name", ["full", "cluster"])
+@pytest.mark.parametrize("name", ["full", *full("cluster")])
 def test_the_written_file_takes_channels_first(tmp_path: Path, name: str) -> None:
     path = window_attention(tmp_path / "theirs.onnx", change=channels_last())
     result = exported(path, name)
@@ -112,6 +113,7 @@ def check_outputs(written: Path, original: Path, dtype: type, atol: float) -> No
     assert np.abs(expected).max() > 10 * atol
 
 
+@pytest.mark.full
 def test_logits_of_an_image_with_channels_last(tmp_path: Path) -> None:
     def change(model: onnx.ModelProto) -> None:
         channels_last()(model)
@@ -145,6 +147,7 @@ def test_an_array_that_is_no_image_keeps_its_axes(tmp_path: Path) -> None:
     np.testing.assert_allclose(ran(result.model, image), ran(path, image), atol=1e-5)
 
 
+@pytest.mark.full
 def test_commands(tmp_path: Path) -> None:
     """The original and the written file restore the same image, and are timed side by side."""
     path = window_attention(tmp_path / "theirs.onnx", change=channels_last())

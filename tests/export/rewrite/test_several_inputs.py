@@ -11,6 +11,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from later import full
 from nystra.cli.main import main
 from nystra.core.errors import UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
@@ -64,7 +65,7 @@ def with_input(
     ],
     ids=["step", "whole_step", "vector", "per_token", "kept_tokens", "tokens", "mask", "reference"],
 )
-@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("first", [False, *full(True)])
 def test_another_input_is_read_by_its_shape(
     shape: list[int | str], kind: int, role: str, axes: tuple[str, ...], first: bool, tmp_path: Path
 ) -> None:
