@@ -348,7 +348,7 @@ def test_the_package_has_it_and_starts_without_torch() -> None:
         space["__getattr__"]("nothing")
 
 
-@pytest.mark.full
+@pytest.mark.release
 @pytest.mark.filterwarnings("ignore:torch.meshgrid")
 def test_a_descriptor_of_spandrel(tmp_path: Path) -> None:
     spandrel = pytest.importorskip("spandrel")

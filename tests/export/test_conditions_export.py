@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from later import full, release
 from nystra.export import ExportOptions, Plan, export_module, mechanism
 from nystra.models import OwnNetwork, Port
 from nystra.runtime import Session
@@ -45,8 +46,7 @@ class Masked(Conditional):
         return super().forward(image, step, text, mask)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["full", "nystra"])
+@pytest.mark.parametrize("name", [*full("full"), *release("nystra")])
 def test_a_mask_of_the_tokens(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = Masked().eval()
@@ -81,8 +81,7 @@ def test_a_mask_of_the_tokens(name: str, tmp_path: Path) -> None:
         assert np.abs(got - without).max() > np.abs(got - expected).max()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["as_trained", "full", "nystra"])
+@pytest.mark.parametrize("name", [*full("as_trained", "nystra"), *release("full")])
 def test_a_step_and_tokens(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = Conditional().eval()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import found_toys as toys
+from later import full, release
 from nystra.core.errors import ExportError, NystraError, TraceError, UnsupportedModelError
 from nystra.export import (
     ExportOptions,
@@ -147,13 +148,14 @@ def test_exact_sites_stay_where_they_pay(tmp_path: Path, monkeypatch: pytest.Mon
     assert not any("stay" in text for text in result.warnings)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("refused", "times", "reason"),
     [
-        (False, [[[1.0], [1.5]]], "nystra's node took 1.50 times as long"),
-        (True, [[[1.0], [1.2]]], "the whole file took 1.20 times as long"),
-        (False, [[[1.0, 2.0, 2.0], [1.5, 2.0, 2.0]]], "node took 1.00 to 1.50 times as long"),
+        *full((False, [[[1.0], [1.5]]], "nystra's node took 1.50 times as long")),
+        *release(
+            (True, [[[1.0], [1.2]]], "the whole file took 1.20 times as long"),
+            (False, [[[1.0, 2.0, 2.0], [1.5, 2.0, 2.0]]], "node took 1.00 to 1.50 times as long"),
+        ),
     ],
 )
 def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
@@ -182,8 +184,7 @@ def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
     assert "1/1 time the attention of the network" in seen
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("toy", ["ShiftedWithBooleanMask", "SharedWeights"])
+@pytest.mark.parametrize("toy", [*full("SharedWeights"), *release("ShiftedWithBooleanMask")])
 def test_pieces_compute_the_same(toy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All of it, scores too: some graphs ask them for their sizes."""
     results: list[np.ndarray] = []
@@ -252,8 +253,7 @@ def test_equal_modules_are_traced_each_where_one_trace_fails(
     )
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("wrap", [torch.compile, nn.Module.half, nn.DataParallel])
+@pytest.mark.parametrize("wrap", [*full(nn.Module.half), *release(torch.compile, nn.DataParallel)])
 def test_attention_of_a_wrapped_or_half_network_is_found(
     wrap: Callable[[nn.Module], nn.Module],
 ) -> None:

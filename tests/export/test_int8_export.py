@@ -95,7 +95,7 @@ def test_the_fake_quantized_network_spares_layers_that_went_back(
         assert torch.equal(value, before[key]), "the network itself is rounded"
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_a_file_that_differs_names_what_helps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,7 +206,7 @@ def test_a_classifier_is_calibrated_as_its_images_are_prepared(
     assert main(of_a_fifth(result, tmp_path)) == 1
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_five_photographs_calibrate_for_text_too(tmp_path: Path) -> None:
     """The book cover of Set14: 35.5 dB without copies of twice the contrast."""
     require_exact_int8()

@@ -104,7 +104,7 @@ def test_csnln_takes_every_size(tmp_path: Path, scale: int) -> None:
     compare(result.model, f"csnln{scale}", [[(b, 3, h, w)] for b, h, w in sizes])
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_inpainting_takes_every_size(inpainting: Path) -> None:
     model = onnx.load(str(inpainting))
     onnx.checker.check_model(model, full_check=True)

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from exports import checkpoint, export
+from later import full, release
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
@@ -53,9 +54,8 @@ def check_portable(path: Path) -> onnx.ModelProto:
     "name",
     [
         "full",
-        pytest.param("cluster", marks=pytest.mark.full),
-        pytest.param("nystra", marks=pytest.mark.full),
-        pytest.param("nystromformer", marks=pytest.mark.full),
+        *full("nystra"),
+        *release("cluster", "nystromformer"),
     ],
 )
 def test_a_portable_file_is_the_ordinary_one_elsewhere(name: str, tmp_path: Path) -> None:
@@ -106,13 +106,14 @@ def test_options_that_contradict_a_target(
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.safetensors"]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "size", "bytes_of_file"),
     [
-        ("swinir_x2_w16", (1, 3, 64, 64), 1_500_000),
-        ("hat_x2_w16", (1, 3, 64, 64), 2_000_000),
-        ("uformer_denoise25_w16", (1, 3, 128, 128), 5_000_000),
+        *full(("swinir_x2_w16", (1, 3, 64, 64), 1_500_000)),
+        *release(
+            ("hat_x2_w16", (1, 3, 64, 64), 2_000_000),
+            ("uformer_denoise25_w16", (1, 3, 128, 128), 5_000_000),
+        ),
     ],
 )
 def test_masks_and_biases_are_not_multiplied_by_windows(

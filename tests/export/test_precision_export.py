@@ -211,7 +211,7 @@ def test_an_overflow_is_kept_out_and_a_planted_one_is_exit_code_1(
     assert (tmp_path / "m.onnx").read_bytes() == good
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_a_search_is_judged_by_its_mean(tmp_path: Path) -> None:
     source = patch_checkpoint("inpainting", tmp_path)
     options = ExportOptions(Plan(mechanism("psal")), precision="fp16", speed=False)

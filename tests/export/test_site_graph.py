@@ -12,6 +12,7 @@ import torch
 
 from exported_files import tiny_swinir
 from exports import NYSTRA, checkpoint
+from later import full, release
 from nystra.export import ExportOptions, export_model, mechanism
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import find_sites, resolve, swap
@@ -70,8 +71,9 @@ def test_nodes_have_the_names_of_their_sites() -> None:
     assert named == [site.path for site in find_sites(network)]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["hat_x2_w16", "uformer_denoise25_w16", "sst_x2_w64"])
+@pytest.mark.parametrize(
+    "name", [*full("hat_x2_w16"), *release("uformer_denoise25_w16", "sst_x2_w64")]
+)
 def test_the_shipped_networks(name: str) -> None:
     loaded = load(PRETRAINED / f"{name}.safetensors")
     graph = trace_network(loaded.network, loaded.facts, 20)

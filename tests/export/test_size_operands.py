@@ -202,7 +202,7 @@ def test_operators_that_torch_export_fixes_to_one_size(name: str) -> None:
         check(Rows([NOT_TRACED[name]], "float", "tensor, size"))
 
 
-@pytest.mark.full
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("kind", "order", "rule"),
     [pytest.param(*rest, id=", ".join((name, *rest[:2]))) for name, *rest in CASES],

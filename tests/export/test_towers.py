@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.models.vision_transformer import VisionTransformer
 
+from later import full, release
 from nystra.export import ExportOptions, Plan, export_module, mechanism
 from studies.tokens.restorer import Conditional
 
@@ -141,18 +142,16 @@ TOWERS = {
 }
 
 
-MECHANISMS = {
-    "torchvision": ("full", "cluster"),
-    "CLIP": ("nystra",),  # its tokens are those of torchvision
-    "transformers": ("full", "nystra", "cluster"),
-    "IPT": ("full", "nystra", "cluster"),
-    "DiT": ("cluster",),  # the others between tokens of any number: test_conditions_export
-}
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(
-    ("tower", "name"), [(tower, name) for tower, names in MECHANISMS.items() for name in names]
+    ("tower", "name"),
+    [
+        *full(("torchvision", "full"), ("IPT", "nystra"), ("transformers", "full")),
+        *release(
+            ("torchvision", "cluster"), ("transformers", "nystra"), ("transformers", "cluster")
+        ),
+        *release(("transformers", "nystra"), ("transformers", "cluster")),
+        *release(("DiT", "cluster")),  # its other tokens of any number: test_conditions_export
+    ],
 )
 def test_attention_of_every_layer_is_replaced(tower: str, name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

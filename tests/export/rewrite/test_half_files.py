@@ -12,6 +12,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from later import full, release
 from nystra.core.errors import ValidationError
 from nystra.export import ExportOptions, Plan, export_model, mechanism, replacement_timing
 from nystra.export.attention.site import find_sites
@@ -41,8 +42,7 @@ def test_attention_of_a_half_file_is_found(tmp_path: Path) -> None:
     assert table.dtype == torch.float16
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("attention", ["full", "cluster"])
+@pytest.mark.parametrize("attention", [*full("full"), *release("cluster")])
 def test_a_half_file_does_what_it_did_as_far_as_half_precision_goes(
     attention: str, tmp_path: Path
 ) -> None:

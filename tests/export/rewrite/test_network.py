@@ -190,7 +190,7 @@ def test_a_file_of_a_large_image_is_refused_or_known_without_a_run(
     assert shapes[str(softmax.outputs[0].name)] == (1440 * 2560 // 16, 2, 16, 16)
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_only_values_that_are_read_again_count(tmp_path: Path) -> None:
     """24 values of 64 MB and more, one after the other, with a small one of each that is kept."""
     graph = helper.make_graph([], "graph", [], [])

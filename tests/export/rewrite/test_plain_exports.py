@@ -182,7 +182,7 @@ def test_attention_beside_a_class_token_is_made_linear(tmp_path: Path) -> None:
     assert difference(result.model, path, 64, 64, batch=3) > 1e-4  # it is another mechanism
 
 
-@pytest.mark.full
+@pytest.mark.release
 @pytest.mark.filterwarnings("ignore")
 def test_scores_that_are_cut_for_a_mask_of_free_sides_are_served(tmp_path: Path) -> None:
     toy = toys.lively(toys.PairsBesideRegions())

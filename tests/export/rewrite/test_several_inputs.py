@@ -11,7 +11,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from later import full
+from later import full, release
 from nystra.cli.main import main
 from nystra.core.errors import UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
@@ -103,7 +103,7 @@ def test_an_input_that_goes_with_no_image_is_refused(
         load_onnx(path, {})
 
 
-@pytest.mark.parametrize("name", ["full", pytest.param("cluster", marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", ["full", *release("cluster")])
 def test_an_image_and_a_step_are_exported(name: str, tmp_path: Path) -> None:
     path = window_attention(
         tmp_path / "theirs.onnx",

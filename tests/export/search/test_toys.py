@@ -69,7 +69,7 @@ class ShiftedInPadding(toys.ShiftedWithBooleanMask):
         return out[:, :, :rows, :columns]
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_shifted_windows_as_long_as_small_maps_are_searched_in_larger_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
