@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance_models import session
-from later import full
+from later import full, release
 from nystra.core.errors import NystraError
 from nystra.export import mechanism
 from nystra.export.attention.implementation import implement
@@ -26,13 +26,7 @@ from nystra.models.geometry import TokenGeometry, WindowGeometry
 
 HEADS, DIM = 2, 8
 
-NAMES = [
-    "full",
-    *(
-        pytest.param(name, marks=pytest.mark.full)
-        for name in ("nystra", "nystromformer", "cluster")
-    ),
-]
+NAMES = ["full", *full("nystra", "nystromformer", "cluster")]
 
 Given = list[Tensor | None]
 
@@ -72,7 +66,7 @@ def tokens(batch: int, queries: int, keys: int, *, biased: bool) -> list[Tensor]
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize(("before", "apart"), [(0, False), (3, False), (0, True)])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["full", *full("cluster"), *release("nystra", "nystromformer")])
 def test_tokens_of_any_number(
     name: str, before: int, apart: bool, mapped: bool, biased: bool
 ) -> None:

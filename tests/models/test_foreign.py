@@ -323,7 +323,7 @@ SHIFTED = {name: {"depth": [3], "split_size": [4, 8]} for name in ("DAT", "RGT")
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.release] * (name in ("GRL", "SCUNet", "DAT")))
+        pytest.param(name, marks=[pytest.mark.release] * (name in ("GRL", "SCUNet", "DAT", "DRCT")))
         for name in PUBLISHED
     ],
 )

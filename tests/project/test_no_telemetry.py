@@ -150,7 +150,7 @@ def test_a_service_reports_nothing(tmp_path: Path) -> None:
     skip_without_strace()
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_a_long_service_and_commands_beside_it_report_nothing(tmp_path: Path) -> None:
     with service(made(tmp_path / "service")):
         begun = time.monotonic()

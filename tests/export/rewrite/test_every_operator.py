@@ -5,6 +5,7 @@ Each is put in front of a small window attention, whose input depends on its res
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from later import full, release
 from nystra.core.errors import UnsupportedModelError
 from nystra.export.execute.sized import infer_sizes
 from nystra.export.load.onnx_reading import NEWEST, OLDEST_SEARCHED
@@ -160,11 +162,12 @@ def search_case(case: onnx.ModelProto, path: Path) -> list[tuple[str, str]] | No
     return [(a.level, a.reason) for a in found.attentions if a.path == "body.attn"]
 
 
-@pytest.mark.full
-def test_every_operator_outside_of_attention_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [*full(4), *release(1)])
+def test_every_operator_outside_of_attention_is_left_alone(tmp_path: Path, step: int) -> None:
     operators = {case.model.graph.node[0].op_type for case in all_cases()}
     assert {name for name in operators if is_of_onnx(name)} - cases().keys() == NOT_TRIED
-    found = {name: search_case(case, tmp_path / "c.onnx") for name, case in cases().items()}
+    searched = dict(itertools.islice(cases().items(), 0, None, step))
+    found = {name: search_case(case, tmp_path / "c.onnx") for name, case in searched.items()}
     lacking = {name for name, levels in found.items() if levels is None}
     assert lacking <= LACKING, "onnxruntime computed these before"
     assert {name for name in found if found[name] != [("map", "")]} == lacking
