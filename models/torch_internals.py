@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import (
 )
 
 # Takes nested arguments apart in the order of torch.export.
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 __all__ = [
     "FakeTensor",
@@ -46,6 +46,7 @@ __all__ = [
     "make_fx",
     "tree_flatten",
     "tree_leaves",
+    "tree_map",
     "tree_unflatten",
     "without_observers",
 ]

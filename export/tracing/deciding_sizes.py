@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isqrt
 from typing import Any
@@ -112,6 +112,11 @@ class FreeAxes:
             shapes.append(tuple(shape))
         types = tuple(tensor.dtype for tensor in inputs)
         return cls(tuple(shapes), types, symbols, example, limits)
+
+    def within(self, limits: Mapping[str, tuple[int, int]]) -> FreeAxes:
+        """Return the same axes with other limits, by their names."""
+        known = {name: limit for name, limit in limits.items() if name in self.limits}
+        return replace(self, limits={**self.limits, **known})
 
     def shapes_of(self, lengths: Lengths) -> list[tuple[int, ...]]:
         """Return the shapes of the inputs for some lengths."""

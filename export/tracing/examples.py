@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.export import Dim
 from ...core.ports.examples import own_sizes, trace_size
 from ...core.ports.port import AXES, SIDES, Port, image_size
 from ...models.facts import Facts
+from ...models.torch_internals import tree_leaves, tree_map
 
 _CELLS = (11, 13)
 """Rows and columns, in cells of the network, of the image that is used for a trace."""
@@ -67,6 +68,21 @@ def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], .
             axes.setdefault(name, Dim(name, min=smallest, max=AXES[axis].largest))
         shapes.append({place: axes[name] for place, name in port.free_axes().items()})
     return tuple(shapes) if axes else None
+
+
+def limits_of(free: Any) -> dict[str, tuple[int, int]]:
+    """Return the smallest and largest length of each axis of `dynamic_shapes` by name."""
+    return {
+        dim.__name__: (dim.min, dim.max)
+        for dim in tree_leaves(free)
+        if isinstance(getattr(dim, "max", None), int)
+    }
+
+
+def limit_axes(free: Any, limits: Mapping[str, tuple[int, int]]) -> Any:
+    """Return the axes of `dynamic_shapes` with other limits; axes of a name stay the same."""
+    axes = {name: Dim(name, min=low, max=high) for name, (low, high) in limits.items()}
+    return tree_map(lambda dim: axes.get(getattr(dim, "__name__", ""), dim), free)
 
 
 def by_argument(

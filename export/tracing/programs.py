@@ -24,10 +24,10 @@ from .alike import Observed, Repeats, observe
 from .conditions import refuse_branches
 from .copies import Copied
 from .deciding_sizes import FreeAxes, sizes_deciding_otherwise
-from .examples import by_argument, dynamic_shapes, examples_of, images_of
+from .examples import by_argument, dynamic_shapes, examples_of, images_of, limit_axes, limits_of
 from .lowering import lower_graph, name_of
 from .size_conditions import Condition, recording
-from .size_fault import size_fault
+from .size_fault import find_limits, size_fault
 from .values_read import refuse_values_read
 
 _STACK = "nn_module_stack"
@@ -85,21 +85,31 @@ def export_program(
             its code decides by.
         Exception: Any error of PyTorch's tracer.
     """
-    traced = shared_copy(network)
-    repeats = None if observed is None else Repeats(traced, observed)
-    with recording() as conditions:
+    limits = limits_of(free)
+    try:
+        program, repeats, conditions = _trace(network, examples, free, observed)
+    except Exception as error:  # noqa: BLE001 - what it decides for other sizes is compared below
+        wide = FreeAxes.of_inputs(examples, ports, 1).within(limits) if ports else None
+        narrow = find_limits(error, network, wide) if wide else {}
         try:
-            program = _program(traced, examples, free)
-        except Exception as error:  # raised again, with the statement that it is about
-            _raise_fault(error, network, examples, ports)
-            raise
-    axes = FreeAxes.of(program, [port.free_axes() for port in ports])
+            if not narrow:
+                raise
+            program, repeats, conditions = _trace(
+                network, examples, limit_axes(free, narrow), observed
+            )
+        except Exception as other:
+            fault = size_fault(other, network, wide) if wide else None
+            if fault is None:
+                raise
+            raise TraceError(fault) from other
+    names = [port.free_axes() for port in ports]
+    axes = FreeAxes.of(program, names).within(limits)
     conditions = [condition.renamed(axes.symbols) for condition in conditions]
     if _may_be_otherwise(conditions, axes):
         whole = program
         if repeats is not None:  # calls cannot be run
             whole = _program(shared_copy(network), examples, free)
-            axes = FreeAxes.of(whole, [port.free_axes() for port in ports])
+            axes = FreeAxes.of(whole, names).within(limits)
         refuse_branches(whole, conditions, network, partial(_outputs, network), axes)
     before = copy.deepcopy(program.graph_module.graph)
     if lower_graph(program.graph_module.graph):
@@ -110,16 +120,16 @@ def export_program(
     return program, {} if repeats is None else repeats.copied()
 
 
-def _raise_fault(
-    error: Exception, network: nn.Module, examples: Sequence[Tensor], ports: Sequence[Port]
-) -> None:
-    """Raise `TraceError` with the statement for which a trace failed, if it is about sizes."""
-    if not ports:
-        return
-    axes = FreeAxes.of_inputs(examples, ports, 1)
-    fault = size_fault(error, network, axes)
-    if fault is not None:
-        raise TraceError(fault) from error
+def _trace(
+    network: nn.Module,
+    examples: tuple[Tensor, ...],
+    free: tuple[Any, ...] | None,
+    observed: Observed | None,
+) -> tuple[ExportedProgram, Repeats | None, list[Condition]]:
+    traced = shared_copy(network)
+    repeats = None if observed is None else Repeats(traced, observed)
+    with recording() as conditions:
+        return _program(traced, examples, free), repeats, conditions
 
 
 def _may_be_otherwise(conditions: Sequence[Condition], axes: FreeAxes) -> bool:

@@ -6,7 +6,7 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,6 +30,19 @@ _BETWEEN = (str(plain_run.__file__),)
 """Files of nystra that stand between a network's code and PyTorch."""
 
 _NUMBERS: tuple[Any, ...] = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+_BITS: dict[str, tuple[str, Callable[[Any, int], Any] | None]] = {
+    "__and__": ("&", lambda size, mask: size % (mask + 1)),
+    "__rand__": ("&", lambda size, mask: size % (mask + 1)),
+    "__lshift__": ("<<", lambda size, count: size * (1 << count)),
+    "__rshift__": (">>", lambda size, count: size // (1 << count)),
+    **dict.fromkeys(("__or__", "__ror__"), ("|", None)),
+    **dict.fromkeys(("__xor__", "__rxor__"), ("^", None)),
+    "__rlshift__": ("<<", None),
+    "__rrshift__": (">>", None),
+}
+"""Operators of bits -> their sign, and what computes the same for masks of the lowest bits and for
+numbers of places."""
 
 _MESSAGES = re.compile(r"assert|check|debug|error|info|log|print|warn")
 """What is in the names of functions that take a message."""
@@ -93,7 +106,7 @@ def recording(where: str | None = None) -> Iterator[list[Condition]]:
     environment: Any = ShapeEnv
     environment.evaluate_expr = recorded
     try:
-        with _without_texts():
+        with _without_texts(), _without_bits():
             yield found
     finally:
         environment.evaluate_expr = evaluate
@@ -125,6 +138,42 @@ def _without_texts() -> Iterator[None]:
     finally:
         for kind, own in before.items():
             kind.__repr__ = own
+
+
+@contextmanager
+def _without_bits() -> Iterator[None]:
+    """Compute what operators of bits do with sizes by others, which ONNX has for numbers.
+
+    Raises:
+        TraceError: In the block, where there is no other one.
+    """
+    before = {name: vars(torch.SymInt)[name] for name in _BITS if name in vars(torch.SymInt)}
+
+    def other_than(name: str) -> Any:
+        sign, compute = _BITS[name]
+
+        def computed(size: Any, number: Any) -> Any:
+            is_number = type(number) is int and number >= 0
+            if compute is not None and is_number and (sign != "&" or not number & (number + 1)):
+                return compute(size, number)
+            if not isinstance(number, (int, torch.SymInt)):
+                return before[name](size, number)
+            frame = sys._getframe(1)
+            raise TraceError(
+                f"the code of the network computes with the bits of a size by `{sign}` "
+                f"({_text(frame.f_code.co_filename, frame.f_lineno)}): give `static` with a fixed "
+                "size, or use `//`, `%` and `*`"
+            )
+
+        return computed
+
+    for name in before:
+        setattr(torch.SymInt, name, other_than(name))
+    try:
+        yield
+    finally:
+        for name, own in before.items():
+            setattr(torch.SymInt, name, own)
 
 
 def _is_in_message(file: str, line: int) -> bool:

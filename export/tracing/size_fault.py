@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import sympy  # type: ignore[import-untyped]
 from torch import nn
 
 from .conditions import conditions_at
-from .deciding_sizes import FreeAxes, sizes_deciding_otherwise
+from .deciding_sizes import FreeAxes, sizes_deciding_otherwise, value_of
 from .size_conditions import Condition
 
 _ADVICE = "give `static` with a fixed size, or write it with tensors, which keep sizes free"
 
 _TEXTS = ("Constraints violated", "Specializations unexpectedly", "inconsisten")
 """Parts of PyTorch's messages about sizes that did not stay free."""
+
+_LARGEST = 4096
+"""Largest length for which a limit of one axis is evaluated."""
 
 
 def size_fault(error: BaseException, network: nn.Module, axes: FreeAxes) -> str | None:
@@ -46,6 +50,44 @@ def size_fault(error: BaseException, network: nn.Module, axes: FreeAxes) -> str 
                 return _text(condition)
     which = " and ".join(sorted(named)) or "sizes"
     return f"the code of the network computes with {which} in a way that PyTorch fixes: {_ADVICE}"
+
+
+def find_limits(
+    error: BaseException, network: nn.Module, axes: FreeAxes
+) -> dict[str, tuple[int, int]]:
+    """Return the smallest and largest lengths for which code decides as for the example.
+
+    Args:
+        error: What a trace raised.
+        network: The network, which is not modified.
+        axes: The free axes of the trace.
+
+    Returns:
+        Limits by name of an axis, of those that code compares with numbers. {}: the error is
+        another one.
+    """
+    if _TEXTS[0] not in str(error):
+        return {}
+    conditions = conditions_at(network, axes, axes.example)
+    bounds = [each for each in conditions if _is_bound(each) and len(each.names()) == 1]
+    found = {}
+    for name in sorted({name for each in bounds for name in each.names()}):
+        own = [each for each in bounds if name in each.names()]
+        start, (low, high) = axes.example[name], axes.limits[name]
+        below = _extend(own, name, range(start, low - 1, -1))
+        above = _extend(own, name, range(start, min(high, _LARGEST) + 1))
+        found[name] = below, high if above == _LARGEST else above
+    return {name: limit for name, limit in found.items() if limit != axes.limits[name]}
+
+
+def _extend(conditions: Sequence[Condition], name: str, lengths: Sequence[int]) -> int:
+    """Return the last of some lengths before a condition has another result."""
+    last = lengths[0]
+    for length in lengths:
+        if any(value_of(each, {name: length}) is not each.result for each in conditions):
+            break
+        last = length
+    return last
 
 
 def _is_pinned(condition: Condition) -> bool:

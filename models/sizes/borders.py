@@ -18,17 +18,39 @@ class Sides:
     Attributes:
         multiple: Sides become multiples of it, in pixels.
         border: Name of a rule in `BORDERS`.
+        each: Multiples of the height and of the width where one of them is less; (): both are the
+            same.
     """
 
     multiple: int = 1
     border: str = "reflect"
+    each: tuple[int, ...] = ()
+
+    def _multiples(self) -> tuple[int, ...]:
+        return self.each or (self.multiple, self.multiple)
+
+    def enlarge(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return a height and width that need no padding."""
+        height, width = (-(-side // n) * n for side, n in zip(size, self._multiples(), strict=True))
+        return height, width
+
+    def describe(self) -> str:
+        """Return what they have to be, for a message."""
+        if not self.each:
+            return f"sides that are multiples of {self.multiple}"
+        named = zip(("a height", "a width"), self.each, strict=True)
+        texts = [f"{name} that is a multiple of {n}" for name, n in named if n > 1]
+        return " and ".join(texts)
 
     def pad(self, image: Tensor) -> Tensor:
         """Return an image (..., H, W) padded to the multiple; H and W may be symbolic."""
         if self.multiple == 1:
             return image
-        for axis in (image.dim() - 2, image.dim() - 1):
-            index, inside = BORDERS[self.border](image.shape[axis], self.multiple)
+        axes = image.dim() - 2, image.dim() - 1
+        for axis, multiple in zip(axes, self._multiples(), strict=True):
+            if multiple == 1:
+                continue
+            index, inside = BORDERS[self.border](image.shape[axis], multiple)
             image = image.index_select(axis, index.to(image.device))
             if inside is not None:
                 shape = (-1, 1) if axis == image.dim() - 2 else (-1,)

@@ -56,9 +56,9 @@ class PaddedNetwork(nn.Module):
         self.outputs = tuple(outputs)
         self.given = given
 
-    def pad_to(self, multiple: int) -> PaddedNetwork:
-        """Return the same network, its inputs padded to another multiple."""
-        sides = Sides(multiple, self.sides.border)
+    def pad_to(self, multiple: int, each: tuple[int, ...] = ()) -> PaddedNetwork:
+        """Return the same network, its inputs padded to other multiples, as those of `Sides`."""
+        sides = Sides(multiple, self.sides.border, each)
         return PaddedNetwork(self.network, sides, self.outputs, self.call, self.given)
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:

@@ -86,6 +86,10 @@ def _cosine_window(
     return torch.where(torch.full((), length) == 1, 1.0, window)
 
 
+def _shape_as_tensor(tensor: Tensor) -> Tensor:
+    return torch.stack([torch.full((), length, dtype=torch.int64) for length in tensor.shape])
+
+
 FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.linspace: _linspace,
     torch.logspace: _logspace,
@@ -94,6 +98,7 @@ FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.hann_window: _hann_window,
     torch.hamming_window: _hamming_window,
     F.affine_grid: _affine_grid,
+    torch._shape_as_tensor: _shape_as_tensor,
 }
 
 
@@ -103,5 +108,5 @@ def of_free_sizes(
     """Return what computes a function: another one where an argument is a size without a value."""
     other = FUNCTIONS.get(function)
     leaves = () if other is None else tree_leaves((args, kwargs))
-    is_free = any(isinstance(leaf, torch.SymInt) for leaf in leaves)
+    is_free = other is _shape_as_tensor or any(isinstance(each, torch.SymInt) for each in leaves)
     return other if other is not None and is_free else function

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TypeAlias
 
 import torch
@@ -21,7 +22,7 @@ from .padded_network import PaddedNetwork, call_plainly, in_order
 Outcome: TypeAlias = tuple[Tensor, ...]
 
 _LARGEST_MULTIPLE = 128
-_LEAST = (2, 4, 8, 16)  # sides to try if a network without a stated minimum fails at 1
+_LEAST = (2, 4, 8, 16, 32, 64)  # sides to try if a network without a stated minimum fails at 1
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,18 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
     first = ""
     for multiple in _multiples(known):
         candidate = network.pad_to(multiple)
-        sizes = _sizes(minimum, multiple, square=stated.square)
+        sizes: Sequence[tuple[int, int]] = _sizes(minimum, multiple, square=stated.square)
         outcomes = [_outcome(candidate, stated.inputs, *size) for size in sizes]
         if multiple != known:  # a cut result that is long enough says nothing of the multiple
-            outcomes.append(_outcome(candidate, stated.inputs, *_pad(sizes[0], multiple)))
+            padded = candidate.sides.enlarge(sizes[0])
+            outcomes.append(_outcome(candidate, stated.inputs, *padded))
         faults = [outcome for outcome in outcomes if isinstance(outcome, str)]
-        if not faults:
+        if not faults and multiple == known:
             return _measure(candidate, stated, start, sizes, known, outcomes[0])
+        if not faults:
+            candidate, sizes = _find_least(candidate, stated, sizes, known)
+            outcome = _outcome(candidate, stated.inputs, *sizes[0])
+            return _measure(candidate, stated, start, sizes, known, outcome)
         first = first or faults[0]
     size = stated.works or (max(minimum, known),) * 2
     outcome = _outcome(network, stated.inputs, *size)
@@ -118,9 +124,68 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
     raise UnsupportedModelError(f"{stated.source}: the network {first}; see docs/own.md")
 
 
-def _pad(size: tuple[int, int], multiple: int) -> tuple[int, int]:
-    height, width = (-(-side // multiple) * multiple for side in size)
-    return height, width
+def _find_least(
+    network: PaddedNetwork, stated: Stated, sizes: Sequence[tuple[int, int]], known: int
+) -> tuple[PaddedNetwork, Sequence[tuple[int, int]]]:
+    """Return a network that is padded no more than it needs: what it takes, it gets as it is.
+
+    A multiple that small sides need may be a minimum, and one side may need less than the other.
+
+    Args:
+        network: It is padded to a multiple that was found.
+        stated: The stated limits.
+        sizes: Heights and widths that work.
+        known: The stated multiple, which stays.
+
+    Returns:
+        The network, and sizes that work.
+    """
+
+    def works(candidate: PaddedNetwork, sizes: Sequence[tuple[int, int]]) -> bool:
+        outcomes = (
+            _outcome(candidate, stated.inputs, *size)
+            for size in (candidate.sides.enlarge(sizes[0]), *sizes)
+        )
+        return not any(isinstance(outcome, str) for outcome in outcomes)
+
+    multiple = network.sides.multiple
+    least = max(max(network.sides.enlarge(size)) for size in sizes)
+    while multiple % (2 * known) == 0:
+        half = network.pad_to(multiple // 2)
+        larger = _sizes(max(least, stated.minimum), multiple // 2, square=stated.square)
+        if not works(half, larger):
+            break
+        network, sizes, multiple = half, larger, multiple // 2
+    if stated.square or multiple == known:
+        return network, sizes
+    each = [multiple, multiple]
+    for axis, factor in product((0, 1), _factor(multiple // known)):
+        less = list(each)
+        less[axis] //= factor
+        candidate = network.pad_to(multiple, tuple(less))
+        if works(candidate, _telling_sizes(network.sides.enlarge(sizes[0]), axis, less, factor)):
+            network, each = candidate, less
+    return network, sizes
+
+
+def _telling_sizes(
+    size: tuple[int, int], axis: int, multiples: Sequence[int], factor: int
+) -> list[tuple[int, int]]:
+    """Return two sizes, one side of which is no multiple of ``factor`` times its multiple."""
+    least = -(-size[axis] // multiples[axis])
+    counts = [count for count in range(least, least + 4) if count % factor][:2]
+    sides = [count * multiples[axis] for count in counts]
+    return [(side, size[1]) if axis == 0 else (size[0], side) for side in sides]
+
+
+def _factor(number: int) -> list[int]:
+    """Return the prime factors of a number."""
+    factors = []
+    for prime in range(2, number + 1):
+        while number % prime == 0:
+            factors.append(prime)
+            number //= prime
+    return factors
 
 
 def _measure(
@@ -137,7 +202,7 @@ def _measure(
     """
     notes: tuple[str, ...] = ()
     if network.sides.multiple != multiple:
-        needed = f"it needs sides that are multiples of {network.sides.multiple}"
+        needed = f"it needs {network.sides.describe()}"
         notes = (f"{stated.found(needed)}; they are padded to it",)
     smallest, tested, known = start, sizes[0], first
     if not stated.square:

@@ -127,6 +127,16 @@ class BrightByView(Net):
         return bool(values.max() > 0.6)
 
 
+class Limits(Net):
+    def halves(self, x: Tensor) -> bool:
+        return 20 < x.shape[2] < 30
+
+
+class Large(Net):
+    def halves(self, x: Tensor) -> bool:
+        return x.shape[3] > 400
+
+
 class SameTwice(Net):
     """Decides by the size, and computes the same."""
 
@@ -157,6 +167,8 @@ def exported(network: nn.Module, folder: Path, **more: Any) -> Session:
         (Multiple, r"Eq\(Mod\(height, 64\), 0\)"),
         (Area, r"height\*width > 40000"),
         (FiveImages, r"Eq\(batch, 5\)"),
+        (Limits, "height < 30"),
+        (Large, "width > 400"),
     ],
 )
 def test_a_condition_on_sizes_is_named(kind: Any, condition: str, tmp_path: Path) -> None:
@@ -195,7 +207,8 @@ SIZES_AS_NUMBERS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a loop": (lambda x: torch.stack([x[:, :, n] for n in range(x.shape[2])], 2), "takes height"),
     "a window": (lambda x: x + F.avg_pool2d(x, x.shape[2:]), "takes height as the number"),
     "halves": (lambda x: torch.cat(x.chunk(2, 2)[::-1], 2), "height.* as the number 2"),
-    "limits": (lambda x: x * 2 if 20 < x.shape[2] < 30 else x, "decides by height > 20"),
+    "bits": (lambda x: x * (x.shape[2] ^ 3), r"computes with the bits of a size by `\^` \("),
+    "a power of two": (lambda x: x * (x.shape[2] & -x.shape[2]), "bits of a size by `&`"),
     "a text": (lambda x: x * 2 if f"{x.shape[2]}" == "23" else x, "makes a text of a size"),
     "numpy": (lambda x: x / np.sqrt(x.shape[2]), "needs the value of a size"),
 }
@@ -256,6 +269,62 @@ def test_a_condition_on_sizes_does_not_matter_at_one_size(tmp_path: Path) -> Non
     with torch.no_grad():
         expected = network(image)
     torch.testing.assert_close(torch.from_numpy(session(image.numpy())), expected)
+
+
+RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
+    "small maps": lambda x: x * 1.0 if x.shape[2] <= 8 else x,
+    "two bounds": lambda x: x + 0.0 if 12 < x.shape[3] < 200 else x,
+    "bits": lambda x: x * (x.shape[2] & 7) + (x.shape[3] >> 1) + (x.shape[2] << 2),
+    "shape": lambda x: x * torch._shape_as_tensor(x)[2:].sum(),
+    "two pads": lambda x: F.pad(
+        F.pad(x, (0, -x.shape[3] % 8, 0, 0), "reflect"), (0, 0, 0, -x.shape[2] % 8), "replicate"
+    )[:, :, : x.shape[2], : x.shape[3]],
+    "spectrum": lambda x: torch.fft.irfft2(
+        torch.fft.rfft2(x, norm="ortho") * 0.5, s=x.shape[2:], norm="ortho"
+    ),
+}
+"""Code of sizes that computes one formula at every size."""
+
+
+def _check(condition: bool) -> None:
+    if not condition:
+        raise ValueError("a size that it does not take")
+
+
+CHECKED: dict[str, Callable[[Tensor], Any]] = {
+    "rows": lambda x: _check(x.shape[2] % 8 == 0),
+    "columns": lambda x: _check(x.shape[3] % 4 == 0),
+    "most": lambda x: _check(x.shape[2] <= 512),
+    "least": lambda x: _check(x.shape[2] >= 32),
+}
+"""Checks of one side."""
+
+
+class Guarded(AsIs):
+    def forward(self, x: Tensor) -> Tensor:
+        self.rule(x)
+        y: Tensor = self.conv(x)
+        return y
+
+
+@pytest.mark.parametrize("name", [*RIGHT, *CHECKED])
+def test_code_that_computes_one_formula_is_taken(name: str, tmp_path: Path) -> None:
+    network = (AsIs(RIGHT[name]) if name in RIGHT else Guarded(CHECKED[name])).eval()
+    session, compared = exported(network, tmp_path), 0
+    assert session.facts.sides is None
+    for shape in ((2, 3, 40, 36), (1, 3, 48, 21), (1, 3, 37, 44), (1, 3, 8, 72), (1, 3, 6, 9)):
+        image = torch.rand(*shape)
+        try:
+            with torch.no_grad():
+                expected = network(image)
+        except ValueError:
+            continue
+        if min(shape[2:]) < session.facts.size_minimum:
+            continue
+        compared += 1
+        got = torch.from_numpy(session(image.numpy()))
+        torch.testing.assert_close(got, expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
+    assert compared > 1
 
 
 def test_a_condition_that_changes_nothing_is_taken(tmp_path: Path) -> None:
