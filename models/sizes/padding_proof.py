@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ...core.ports.port import IMAGE_AXES
 from ..torch_internals import OpOverload, TorchDispatchMode
 from .given import shared_copy
+from .watched_sides import WatchedSides
 
 _LONG = 131
 """A side above 128, in pixels."""
@@ -36,6 +37,9 @@ _MOVES = (
 )  # fmt: skip
 """Operators that copy elements to other places."""
 
+_MOST_SIZES = 64
+"""Sizes that are run, those by which a network decides among them."""
+
 _LARGEST_CONSTANT = 1 << 16
 
 
@@ -50,10 +54,23 @@ def moves_in_front(
         inputs: Examples of its inputs; those of 4 axes and more have a height and a width.
         multiple: Sides become multiples of it, in pixels.
     """
-    try:
-        return all(_is_same(network, call, inputs, size, multiple) for size in _own_sizes(multiple))
-    except Exception:  # noqa: BLE001 - it takes no such size: nothing is proven
-        return False
+    sizes = dict.fromkeys(_own_sizes(multiple))
+    usual = len(sizes)
+    place = 0
+    while place < len(sizes):
+        size = list(sizes)[place]
+        sides = WatchedSides(size, sizes, multiple)
+        try:
+            same = _is_same(network, call, inputs, sides, multiple)
+        except Exception:  # noqa: BLE001 - it takes no such size
+            same = place >= usual  # nothing is proven
+        if not same or sides.is_hashed:
+            return False
+        sizes = sides.sizes
+        if len(sizes) > _MOST_SIZES:
+            return False
+        place += 1
+    return True
 
 
 def _own_sizes(multiple: int) -> list[tuple[int, int]]:
@@ -73,11 +90,12 @@ def _is_same(
     network: nn.Module,
     call: Callable[..., Any],
     inputs: Sequence[Tensor],
-    size: tuple[int, int],
+    sides: WatchedSides,
     multiple: int,
 ) -> bool:
-    rows, columns = (-(-side // multiple) * multiple for side in size)
-    names = _Run(size, (rows, columns)).of(network, call, inputs)
+    rows, columns = (-(-side // multiple) * multiple for side in sides.size)
+    with sides:
+        names = _Run(sides.size, (rows, columns)).of(network, call, inputs)
     return names is not None and names == _Run((rows, columns), (rows, columns)).of(
         network, call, inputs
     )

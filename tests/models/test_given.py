@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -104,6 +105,40 @@ def test_padding_moves_in_front_where_nothing_else_uses_the_image(kind: type[nn.
 @pytest.mark.parametrize("kind", [Blurred, Gated, Masked, Placed])
 def test_padding_stays_where_the_image_or_its_size_is_used(kind: type[nn.Module]) -> None:
     assert own_sides(kind().eval(), call_plainly, [IMAGE]).multiple == 1
+
+
+BY_SIDES: dict[str, Callable[[int, int], float]] = {
+    "at least": lambda height, _: max(height, 200) / 200,
+    "at most": lambda height, _: min(height, 6) / 6,
+    "steps": lambda _, width: 1 + width // 140,
+    "a fraction": lambda height, _: 1 + int(height / 150),
+    "one side": lambda height, _: 1 + (height == 141),
+    "between": lambda height, _: 0.5 if 193 <= height <= 199 else 1,
+    "a rest": lambda _, width: 1 + (width % 8 == 5),
+    "two sides": lambda height, width: 1 + (height == 61 and width == 53),
+    "an area": lambda height, width: 1 + (height * width > 5000),
+    "a table": lambda height, _: {61: 2.0}.get(height, 1.0),
+}
+"""Factors that differ from those of the padded sides at few sizes."""
+
+
+class Scaled(Padded):
+    def __init__(self, rule: Callable[[int, int], float]) -> None:
+        super().__init__()
+        self.rule = rule
+
+    def joined(self, result: Tensor, x: Tensor) -> Tensor:
+        return result * self.rule(*x.shape[2:])
+
+
+@pytest.mark.parametrize("name", BY_SIDES)
+def test_padding_stays_where_few_sizes_show_the_use_of_a_side(name: str) -> None:
+    assert own_sides(Scaled(BY_SIDES[name]).eval(), call_plainly, [IMAGE]).multiple == 1
+
+
+@pytest.mark.parametrize("rule", [lambda h, _: 1 + -(-h // 8), lambda h, _: 1 + (h > 0)])
+def test_padding_moves_where_sides_decide_as_padded_ones(rule: Callable[..., float]) -> None:
+    assert own_sides(Scaled(rule).eval(), call_plainly, [IMAGE]).multiple == 8
 
 
 class Normed(Plain):
