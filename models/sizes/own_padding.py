@@ -10,8 +10,9 @@ network depends on the image or its size.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -65,8 +66,22 @@ def own_sides(network: nn.Module, call: Call, ports: Sequence[Port]) -> Sides:
         sides = Sides(multiple, border)
         padded = first(rows, sides)
         if padded is not None and expected is not None and torch.equal(padded, expected):
-            return sides if moves_in_front(network, call, inputs, multiple) else Sides()
+            if not moves_in_front(network, call, inputs, multiple):
+                return Sides()
+            return replace(sides, least=_find_least(first, sides))
     return Sides()  # an unknown rule: the network has to pad itself
+
+
+def _find_least(first: Callable[..., Tensor | None], sides: Sides) -> int:
+    """Return the side from which on a network pads by a rule: it may mirror no small image."""
+    for rows in reversed(range(1, sides.multiple)):
+        expected = first(rows)
+        if expected is None:  # it does not take this size
+            continue
+        padded = first(rows, sides)
+        if padded is None or not torch.equal(padded, expected):
+            return rows + 1
+    return 1
 
 
 class _Reached(Exception):  # noqa: N818 - no error: it ends a run early

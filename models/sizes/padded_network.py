@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
@@ -58,7 +59,7 @@ class PaddedNetwork(nn.Module):
 
     def pad_to(self, multiple: int, each: tuple[int, ...] = ()) -> PaddedNetwork:
         """Return the same network, its inputs padded to other multiples, as those of `Sides`."""
-        sides = Sides(multiple, self.sides.border, each)
+        sides = replace(self.sides, multiple=multiple, each=each)
         return PaddedNetwork(self.network, sides, self.outputs, self.call, self.given)
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:

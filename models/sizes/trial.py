@@ -95,8 +95,9 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
         UnsupportedModelError: It fails at every size, returns other outputs than stated, or is not
             deterministic.
     """
-    known, minimum = network.sides.multiple, stated.minimum
-    start = 1 if minimum <= known else minimum
+    known, least = network.sides.multiple, network.sides.least
+    minimum = max(stated.minimum, least)
+    start = least if minimum <= known else minimum
     first = ""
     for multiple in _multiples(known):
         candidate = network.pad_to(multiple)
@@ -204,6 +205,8 @@ def _measure(
     if network.sides.multiple != multiple:
         needed = f"it needs {network.sides.describe()}"
         notes = (f"{stated.found(needed)}; they are padded to it",)
+    if (least := network.sides.least) > 1:
+        notes += (stated.found(f"it pads sides of less than {least} pixels otherwise"),)
     smallest, tested, known = start, sizes[0], first
     if not stated.square:
         smallest, known = _smallest_side(network, stated.inputs, start, sizes)

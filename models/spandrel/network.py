@@ -63,7 +63,7 @@ def try_spandrel_network(descriptor: Any, source: str) -> Trial:
     given = GivenNetwork(network, descriptor._call_fn, inputs, outputs)
     adapt(network)
     own = own_sides(network, call, inputs)
-    sides = Sides(math.lcm(needs.multiple_of, own.multiple), own.border)
+    sides = Sides(math.lcm(needs.multiple_of, own.multiple), own.border, least=own.least)
     return tried(
         PaddedNetwork(network, sides, outputs, call, given),
         Stated(

@@ -59,6 +59,29 @@ def stated(minimum: int = 0) -> Stated:
     return Stated((IMAGE,), minimum, source="a.pth", by="spandrel")
 
 
+class PaddingOrZeros(Padding):
+    """Adds zeros to images that are too small to be mirrored, as GRL does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            return super().forward(x)
+        except RuntimeError:
+            height, width = x.shape[2:]
+            pads = (0, -width % self.multiple, 0, -height % self.multiple)
+            return self.first(F.pad(x - 0.5, pads))[:, :, :height, :width]
+
+
+def test_small_images_that_a_network_pads_otherwise_are_not_taken() -> None:
+    network = PaddingOrZeros(8, "reflect").eval()
+    sides = own_sides(network, call_plainly, [IMAGE])
+    assert sides == Sides(8, "reflect", least=5)
+    trial = tried(wrapped(network, sides), stated())
+    assert trial.minimum == 5
+    large = PaddingOrZeros(64, "reflect").eval()
+    assert tried(wrapped(large, own_sides(large, call_plainly, [IMAGE])), stated()).minimum == 33
+    assert "it pads sides of less than 5 pixels otherwise" in trial.warnings[0]
+
+
 @pytest.mark.parametrize(("mode", "border"), [("reflect", "reflect"), ("replicate", "replicate")])
 def test_the_padding_of_a_network_is_found(mode: str, border: str) -> None:
     assert own_sides(Padding(8, mode).eval(), call_plainly, [IMAGE]) == Sides(8, border)
