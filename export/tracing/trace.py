@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ...core.errors import ExportError, TraceError, UnsupportedModelError
 from ...models.facts import Facts
+from .centered_norms import center_norms
 from .checked_parts import parts_checked
 from .copies import Copied, expand_calls
 from .deciding_sizes import FreeAxes
@@ -115,6 +116,7 @@ def convert_program(
         if made is None:
             raise ExportError("torch.onnx.export returned no program")
         expand_calls(made.model, copied, network)
+        center_norms(made.model.graph)
         # Most nodes have an equal one. The optimizer merges them only after a rule that compares
         # every node with every other, which takes most of the time of an export of CSNLN.
         CommonSubexpressionEliminationPass()(made.model)

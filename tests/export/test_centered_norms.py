@@ -1,0 +1,37 @@
+"""Norms over an image: right for images of one color, where the rounding of a mean shows."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nystra.export import ExportOptions, export_module
+from nystra.runtime import Session
+
+NORMS = {
+    "groups": lambda: nn.GroupNorm(2, 8),
+    "instance": lambda: nn.InstanceNorm2d(8),
+    "affine": lambda: nn.InstanceNorm2d(8, affine=True),
+    "batch": lambda: nn.BatchNorm2d(8, track_running_stats=False),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_images_of_one_color(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    first, last = (nn.Conv2d(*channels, 3, padding=1) for channels in ((3, 8), (8, 3)))
+    network = nn.Sequential(first, NORMS[name](), last).eval()
+    double = copy.deepcopy(network).double()
+    model = export_module(network, tmp_path / "m.onnx", ExportOptions(speed=False)).model
+    session = Session(model)
+    for value in (0.0, 0.3, 1.0):
+        image = torch.full((1, 3, 133, 141), value)
+        with torch.no_grad():
+            expected = double(image.double()).numpy()
+        allowed = 1e-4 * np.abs(expected).max()
+        np.testing.assert_allclose(session(image.numpy()), expected, rtol=0, atol=allowed)
