@@ -255,6 +255,26 @@ def test_attacks(tmp_path: Path, name: str, bare: bool, monkeypatch: pytest.Monk
         assert "runs code" in str(caught.value)
 
 
+@pytest.mark.parametrize("device", ["cuda:3", "mps", "xpu:1", "hpu", "npu:0"])
+def test_tensors_of_devices_that_are_not_here_are_read(tmp_path: Path, device: str) -> None:
+    tensor = torch.arange(6.0)
+    torch.save({"a": tensor}, tmp_path / "cpu.pth")
+    text = device.encode()
+    with (
+        zipfile.ZipFile(tmp_path / "cpu.pth") as given,
+        zipfile.ZipFile(tmp_path / "other.pth", "w") as written,
+    ):
+        for name in given.namelist():
+            content = given.read(name)
+            if name.endswith("data.pkl"):
+                assert content.count(b"X\3\0\0\0cpu") == 1
+                content = content.replace(
+                    b"X\3\0\0\0cpu", b"X" + struct.pack("<I", len(text)) + text
+                )
+            written.writestr(name, content)
+    torch.testing.assert_close(read_checkpoint(tmp_path / "other.pth", ANY).state["a"], tensor)
+
+
 @pytest.mark.parametrize(
     ("offset", "size", "stride", "count", "words"),
     [

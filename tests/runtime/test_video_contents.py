@@ -209,6 +209,23 @@ def test_alpha_is_said(
         assert np.abs(frame.to_ndarray(format="rgb24") - scene(index).astype(float)).mean() < 3
 
 
+def test_interlaced_frames_are_said(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import av
+
+    with av.open(str(tmp_path / "in.mkv"), "w") as container:
+        stream = container.add_stream("mpeg2video", rate=25, options={"flags": "+ildct+ilme"})
+        stream.width, stream.height, stream.pix_fmt = 32, 32, "yuv420p"
+        for index in range(2):
+            frame = av.VideoFrame.from_ndarray(scene(index, 32).astype(np.uint8), format="rgb24")
+            container.mux(stream.encode(frame.reformat(format="yuv420p")))
+        container.mux(stream.encode(None))
+    assert run(model, tmp_path / "in.mkv", tmp_path / "out.mkv") == 0
+    assert "marked as interlaced: deinterlace it first" in capsys.readouterr().err
+    assert len(look(tmp_path / "out.mkv").frames) == 2
+
+
 def test_the_display_of_hdr_is_said(
     tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
