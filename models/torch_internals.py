@@ -32,6 +32,9 @@ from torch.utils._python_dispatch import (
 # Takes nested arguments apart in the order of torch.export.
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+# The sizes of a tensor as a tensor: what exporters of others call in the code of networks.
+shape_as_tensor = torch._shape_as_tensor
+
 __all__ = [
     "FakeTensor",
     "FakeTensorMode",
@@ -44,6 +47,7 @@ __all__ = [
     "is_observed",
     "is_transformed",
     "make_fx",
+    "shape_as_tensor",
     "tree_flatten",
     "tree_leaves",
     "tree_map",

@@ -187,9 +187,10 @@ def make_map_site(
             layout.value_dim,
             layout.window,
             layout.shift,
-            layout.masked == "regions",
+            layout.masked in ("regions", "hidden"),
             scale,
             layout.margin if any(layout.margin) else (),
+            layout.masked == "hidden",
         )
     except NystraError as error:
         raise NotOnMap(str(error)) from error

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _MASKED = -50.0
 """Biases below this value are a mask. Trained biases are larger."""
+
+_HIDDEN = -1e8
+"""Masks from here on hide keys at any score; -100, of Swin, does at those of images in 0..1."""
+
 _NOTHING = 1e-12
 """Biases up to this value are none."""
 _MOST_KINDS = 16
@@ -110,7 +114,7 @@ def _classify_mask(
     kinds: list[list[int]],
     layout: Layout,
 ) -> str:
-    """Return what masks pairs of tokens in some windows: ``regions``, ``other`` or "".
+    """Return what masks pairs of tokens in some windows: ``regions``, ``hidden``, ``other`` or "".
 
     Args:
         pairs: Biases of each group, (N, Nk).
@@ -133,7 +137,7 @@ def _classify_mask(
         _is_of_regions(relative(kind), low, layout.places[kind], layout) for kind in kinds
     )
     if regions:
-        return "regions"
+        return "hidden" if low <= _HIDDEN else "regions"
     return "other"
 
 

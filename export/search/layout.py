@@ -43,7 +43,7 @@ class Layout:
         places: Positions of the queries on the map, (windows, N): (b * rows + y) * columns + x.
         rows: Row coordinate of each row of the map, ascending.
         columns: Column coordinate of each column of the map, ascending.
-        masked: "", ``regions`` (of the cyclic shift) or ``other``.
+        masked: "", ``regions`` (of the shift), ``hidden`` (the same, at any score) or ``other``.
         bias: "", ``table``, ``pairs`` (one bias per pair, no table) or ``data``.
         table: Table of position biases as `WindowSite` takes it, float32 or float64.
         scale: Factor of the scores, one number or one per head, (heads,).
@@ -103,7 +103,7 @@ class Layout:
             parts.append(f"{max(self.before)} without a place")
         parts.append(f"{self.heads} heads of {self.head_dim}")
         if self.masked:
-            parts.append("regions" if self.masked == "regions" else "mask")
+            parts.append("mask" if self.masked == "other" else "regions")
         if self.bias:
             parts.append({"table": "table", "pairs": "biases"}.get(self.bias, "biases by data"))
         return ", ".join(parts)

@@ -26,8 +26,8 @@ _ALLOWED_DOUBLE = 1e-7
 _FAILS = "a batch of 2 fails"
 _MIXES = "the result for an image depends on the others of a batch"
 
-_LEVELS = (1.0, 0.25)
-"""Brightness of the images of a batch: statistics of the batch differ from those of each."""
+_LEVELS = (4.0, 0.25)
+"""Brightness of the images of a batch: its statistics differ from theirs, beyond 0..1 too."""
 
 _LATER = (1, 100, 10_000)
 """Numbers of calls after which a value that each call changes is tried."""

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..torch_internals import tree_leaves
+from ..torch_internals import shape_as_tensor, tree_leaves
 
 
 def _count(length: Any, device: Any) -> Tensor:
@@ -98,7 +98,7 @@ FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.hann_window: _hann_window,
     torch.hamming_window: _hamming_window,
     F.affine_grid: _affine_grid,
-    torch._shape_as_tensor: _shape_as_tensor,
+    shape_as_tensor: _shape_as_tensor,
 }
 
 

@@ -49,12 +49,13 @@ class WatchedSides(TorchFunctionMode):
         self.sizes = dict.fromkeys(sizes)
         self.is_hashed = False
         self._padded = -(-_SIDES // multiple) * multiple
+        self._is_padded = any(side % multiple for side in size)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         returned = func(*args, **(kwargs or {}))
         is_shape = isinstance(returned, torch.Size)
-        if not is_shape and func is not Tensor.size:
-            return returned
+        if not self._is_padded or (not is_shape and func is not Tensor.size):
+            return returned  # sides of padded maps are like those of an image that needs no padding
         if not set(self.size) <= set(args[0].shape):  # a number of channels may be like a side
             return returned
         if is_shape:

@@ -7,6 +7,9 @@ from onnx import TensorProto
 from .body_builder import BodyBuilder
 from .window_moves import GatheredMoves, SteppedMoves
 
+HIDDEN = -1e9
+"""Added to the scores of hidden keys: finite, since other channels multiply it by 0."""
+
 REGIONS = 4
 """Regions of a window that a shift cuts down and across."""
 
@@ -65,7 +68,7 @@ class WindowBody:
     def regions(self, rows: str, cols: str) -> str:
         """Return the Swin region, 0 to 3, of the positions of each window, (nW, places).
 
-        With mask 0 all are in one.
+        With ``mask`` 0 all are in one.
 
         Args:
             rows: Local rows of the places, int64.
@@ -84,7 +87,7 @@ class WindowBody:
         by_row = along(rows, self.window_h, self.shift_h, self.rows, [0, 1, 2, 3])
         by_col = along(cols, self.window_w, self.shift_w, self.cols, [1, 0, 3, 2])
         region = body.op("Add", body.op("Mul", by_row, body.ints(2)), by_col)
-        region = body.op("Mul", region, body.attribute("mask"))
+        region = body.op("Mul", region, body.op("Min", body.attribute("mask"), body.ints(1)))
         return body.reshape(region, self.windows, -1)
 
     def token_regions(self) -> str:
@@ -109,21 +112,28 @@ class WindowBody:
         return body.reshape(every, -1, *shape)
 
     def with_regions(self, bias: str | None) -> str:
-        """Return a bias that is reduced by 100 between regions, (B nW, h or 1, N, N).
+        """Return a bias that is reduced between regions, (B nW, h or 1, N, N).
 
         Args:
             bias: (h, N, N), or None for zeros.
         """
         body, regions = self.body, self.token_regions()
         within = body.number(0.0) if bias is None else bias
-        between = body.op("Sub", within, body.number(100.0))
+        between = body.op("Add", within, self._between())
         return body.op("Where", self.same(regions, regions), within, between)
 
-    def set_apart(self, q: str, k: str) -> tuple[str, str]:
-        """Return q and k with four more channels, which reduce q.k by 100 between regions.
+    def _between(self) -> str:
+        """Return what is added to scores between regions: -100, or what hides keys at any score."""
+        body = self.body
+        is_hidden = body.op("Greater", body.attribute("mask"), body.ints(1))
+        return body.op("Where", is_hidden, body.number(HIDDEN), body.number(-100.0))
 
-        They are -100 for the regions that a query is not in, and 1 for the region of a key: within
-        a region exactly 0 is added, and no tensor has a size of windows times squared tokens.
+    def set_apart(self, q: str, k: str) -> tuple[str, str]:
+        """Return q and k with four more channels, which reduce q.k between regions.
+
+        They are -100, or less, for the regions that a query is not in, and 1 for the region of a
+        key: within a region exactly 0 is added, and no tensor has a size of windows times squared
+        tokens.
         """
         body = self.body
         if body.is_off("mask"):
@@ -132,8 +142,8 @@ class WindowBody:
         inside = body.op("Equal", regions, body.ints(list(range(REGIONS))))
         number = body.number
         marks = (
-            body.op("Where", inside, number(yes), number(no))
-            for yes, no in ((0.0, -100.0), (1.0, 0.0))
+            body.op("Where", inside, number(yes), no)
+            for yes, no in ((0.0, self._between()), (1.0, number(0.0)))
         )
         marked = []
         for tokens, mark in zip((q, k), marks, strict=True):

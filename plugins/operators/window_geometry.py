@@ -27,6 +27,7 @@ class WindowGeometry:
         masked: Tokens that are neighbors only because of the cyclic shift do not attend to each
             other.
         scale: Factor of the scores.
+        hidden: They do not at any score; otherwise their scores are lowered by 100, as in Swin.
         margin: Tokens by which the key window extends beyond the window, on each side of each axis;
             () for none. Keys beyond the map are zero, with their position bias and a value of 0.
     """
@@ -39,6 +40,7 @@ class WindowGeometry:
     masked: bool = False
     scale: float = 1.0
     margin: tuple[int, ...] = ()
+    hidden: bool = False
 
     def __post_init__(self) -> None:
         if self.overlapping and self.shifted:
@@ -57,6 +59,7 @@ class WindowGeometry:
             window=(int(attributes["window_h"]), int(attributes["window_w"])),
             shift=(int(attributes.get("shift_h", 0)), int(attributes.get("shift_w", 0))),
             masked=bool(attributes.get("mask", 0)),
+            hidden=int(attributes.get("mask", 0)) == 2,
             scale=float(attributes["scale"]),
             margin=tuple(int(attributes[name]) for name in _MARGINS if name in attributes),
         )
@@ -92,6 +95,11 @@ class WindowGeometry:
     def shifted(self) -> bool:
         """The map is rolled before the partition."""
         return any(self.shift)
+
+    @property
+    def exact_mask(self) -> int:
+        """The ``mask`` attribute of operators of exact attention."""
+        return int(self.masked) * (1 + int(self.hidden))
 
     def attributes(self) -> dict[str, Any]:
         """Return the geometry under the attribute names of the window operators.

@@ -28,6 +28,18 @@ WINDOW_ATTRIBUTES = (
     Attribute("mask", "int", 0, 0, 1, "1: tokens of different regions do not see each other"),
 )
 
+EXACT_MASK_ATTRIBUTE = Attribute(
+    "mask",
+    "int",
+    0,
+    0,
+    2,
+    "between regions 0: nothing is added; 1: -100, as in Swin; 2: what hides them at any score",
+)
+
+EXACT_WINDOW_ATTRIBUTES = (*WINDOW_ATTRIBUTES[:-1], EXACT_MASK_ATTRIBUTE)
+"""The same for exact attention."""
+
 SCALE_ATTRIBUTE = Attribute("scale", "float", None, 0.0, 1e6, "factor of q.k, mostly d ** -0.5")
 
 BIAS_ATTRIBUTE = Attribute("bias", "int", 0, 0, 1, "1: bias_table is added; 0: it is not read")

@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from exported_files import TINY
-from nystra.export import ExportOptions, Plan, export_model, mechanism
+from nystra.export import ExportOptions, Plan, export_model, export_module, mechanism
 from nystra.models.swinir.network import SwinIR
+from nystra.runtime import Session
 
 NYSTRA = Plan(mechanism("nystra", landmarks=(2, 2)))
 
@@ -26,3 +28,9 @@ def checkpoint(folder: Path, **more: Any) -> Path:
 def export(folder: Path, options: ExportOptions, **more: Any) -> Path:
     path = checkpoint(folder, **more)
     return export_model(path, folder / "m.onnx", replace(options, speed=False)).model
+
+
+def export_session(network: nn.Module, folder: Path, **more: Any) -> Session:
+    """Export a module without timing, and return a session of its file."""
+    options = ExportOptions(speed=False, **more)
+    return Session(export_module(network.eval(), folder / "m.onnx", options).model)

@@ -161,7 +161,14 @@ class OfFirst(Plain):
         return y + y[:1]
 
 
-@pytest.mark.parametrize("kind", [Normed, OfFirst])
+class OfBrightest(Plain):
+    """Adds what the brightest image has beyond the usual range."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + (x.amax(0) - 2.0).relu()
+
+
+@pytest.mark.parametrize("kind", [Normed, OfFirst, OfBrightest])
 def test_a_network_that_mixes_images_takes_one(kind: type[nn.Module]) -> None:
     loaded = load(kind())
     assert loaded.facts.inputs[0].lengths["batch"] == 1

@@ -1,7 +1,12 @@
 """The schema of ``NystraWindowCosine``."""
 
 from ..schema import REVISION_ATTRIBUTE, Attribute, OperatorSchema
-from ..window_schema import BIAS_ATTRIBUTE, SCALE_ATTRIBUTE, WINDOW_ATTRIBUTES, WINDOW_RELATIONS
+from ..window_schema import (
+    BIAS_ATTRIBUTE,
+    EXACT_WINDOW_ATTRIBUTES,
+    SCALE_ATTRIBUTE,
+    WINDOW_RELATIONS,
+)
 
 SCHEMA = OperatorSchema(
     name="NystraWindowCosine",
@@ -12,7 +17,7 @@ SCHEMA = OperatorSchema(
     inputs=("qkv", "bias_table", "logit_scale"),
     outputs=("out",),
     attributes=(
-        *WINDOW_ATTRIBUTES,
+        *EXACT_WINDOW_ATTRIBUTES,
         BIAS_ATTRIBUTE,
         SCALE_ATTRIBUTE,
         Attribute("epsilon", "float", 1e-12, 1e-30, 1e6, "the least norm that is divided by"),

@@ -82,7 +82,9 @@ def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeom
     if geometry.masked and geometry.shifted:
         regions = token_regions(sides, geometry, qkv.device)
         other_region = regions.unsqueeze(-1) != regions.unsqueeze(-2)  # (windows, N, N)
-        masked = -100.0 * other_region.to(qkv.dtype).unsqueeze(1)
+        lowered = -math.inf if geometry.hidden else -100.0
+        masked = torch.zeros_like(other_region, dtype=qkv.dtype).masked_fill(other_region, lowered)
+        masked = masked.unsqueeze(1)
         added = masked if added is None else masked + added
         added = added.expand(batch, *added.shape).flatten(0, 1)
     q, k, v = _equally_wide(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))

@@ -32,6 +32,7 @@ def reference(
     scales = float(checked["scale"]) * np.asarray(logit_scale, dtype=np.float64)
     window = int(checked["window_h"]), int(checked["window_w"])
     least = float(checked["epsilon"])
+    between = -np.inf if checked["mask"] == 2 else -100.0
     out = empty_output(qkv, checked)
     for head in heads_in_windows(qkv, checked):
         q_norms, k_norms = (
@@ -40,5 +41,5 @@ def reference(
         cosines = (head.q @ head.k.T) / np.outer(q_norms, k_norms)
         bias = position_bias(table, head.number, *window) if checked["bias"] else 0.0
         logits = scales[head.number] * cosines + bias
-        out[head.place] = softmax(logits, head.regions, head.regions) @ head.v
+        out[head.place] = softmax(logits, head.regions, head.regions, between) @ head.v
     return out

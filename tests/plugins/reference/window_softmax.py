@@ -31,8 +31,9 @@ def reference(qkv: npt.ArrayLike, bias_table: npt.ArrayLike, **attributes: objec
         position_bias(table, head, *window) if checked["bias"] else 0.0
         for head in range(int(checked["heads"]))
     ]
+    between = -np.inf if checked["mask"] == 2 else -100.0
     out = empty_output(qkv, checked)
     for head in heads_in_windows(qkv, checked):
         logits = checked["scale"] * (head.q @ head.k.T) + bias[head.number]
-        out[head.place] = softmax(logits, head.regions, head.regions) @ head.v
+        out[head.place] = softmax(logits, head.regions, head.regions, between) @ head.v
     return out

@@ -108,9 +108,11 @@ def position_bias(table: Array, head: int, window_h: int, window_w: int) -> Arra
     return np.asarray(table[rows * (2 * window_w - 1) + cols, head])
 
 
-def softmax(logits: Array, query_regions: Regions, key_regions: Regions) -> Array:
-    """Return the softmax of each row, with 100 taken from logits between two regions."""
-    masked = logits - 100.0 * (query_regions[:, None] != key_regions)
+def softmax(
+    logits: Array, query_regions: Regions, key_regions: Regions, between: float = -100.0
+) -> Array:
+    """Return the softmax of each row, with ``between`` added to logits between two regions."""
+    masked = logits + np.where(query_regions[:, None] != key_regions, between, 0.0)
     weights = np.exp(masked - masked.max(axis=1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 

@@ -8,7 +8,7 @@
 //   row(query, first, count, out)    of a query, which may be beyond the last, and a block of keys;
 //                                    whole vectors are written
 //   pairs(query, count)              or null: rows of it, one after another, for each query
-//   biased(), bias_row(...)          the part of it that is not -100 between regions
+//   biased(), bias_row(...)          the part of it that is not that between regions
 //   cut(), region(query),            whether there is such a part, and of what region a query and
 //   regions(first, count, out)       keys are
 //

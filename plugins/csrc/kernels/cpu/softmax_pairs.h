@@ -139,16 +139,16 @@ const float* starts_of(const Terms& terms, int64_t query, int64_t first, int64_t
 }
 
 // Scales scores, with kCosine by factors of the keys too, adds what they start from, and where the
-// window is cut (`regions`) `kApart` to those of another region than `region`. Returns the maxima
+// window is cut (`regions`) `apart` to those of another region than `region`. Returns the maxima
 // of the lanes.
 template <bool kCut, bool kCosine>
 Vec finish_scores(const float* starts, float scale, const float* of_key, const float* regions,
-                  float region, int64_t count, float* scores) {
+                  float region, float apart, int64_t count, float* scores) {
   Vec top = splat(-INFINITY);
   const auto score_at = [=](int64_t i) {
     const Vec scales = kCosine ? load(of_key + i) * scale : splat(scale);
     Vec score = fma(load(scores + i), scales, load(starts + i));
-    if (kCut) score += (Vec)((IntVec)splat(kApart) & (load(regions + i) != splat(region)));
+    if (kCut) score += (Vec)((IntVec)splat(apart) & (load(regions + i) != splat(region)));
     return score;
   };
   int64_t i = 0;
@@ -182,13 +182,13 @@ void write_weights(const float* scores, float base, int64_t count, Pair* weights
 // Turns a query's scores into weights; its sums so far are scaled to their maximum. Not inlined:
 // Clang compiles it better that way, and GCC does not inline it anyway.
 __attribute__((noinline)) void weigh(const float* starts, float scale, const float* of_key,
-                                     bool cut, float region, int64_t count, const PairBuffers& b,
-                                     int64_t row, bool fresh, float* scores, Pair* weights) {
+                                     bool cut, float region, float apart, int64_t count,
+                                     const PairBuffers& b, int64_t row, bool fresh, float* scores, Pair* weights) {
   const auto finish = [&](auto cosine) {
     constexpr bool kCosine = decltype(cosine)::value;
-    return cut ? finish_scores<true, kCosine>(starts, scale, of_key, b.regions, region, count,
+    return cut ? finish_scores<true, kCosine>(starts, scale, of_key, b.regions, region, apart, count,
                                               scores)
-               : finish_scores<false, kCosine>(starts, scale, of_key, b.regions, region, count,
+               : finish_scores<false, kCosine>(starts, scale, of_key, b.regions, region, apart, count,
                                                scores);
   };
   const Vec top = of_key == nullptr ? finish(std::false_type()) : finish(std::true_type());
@@ -215,7 +215,7 @@ void attend(const HeadSize& s, const PairBuffers& b, const Terms& terms, int64_t
     const bool cosine = s.epsilon > 0;
     weigh(starts_of(terms, query + r, first, count, b),
           cosine ? b.of_query[row + r] : s.scale * kLog2E, cosine ? b.of_key : nullptr, cut,
-          cut ? terms.region(query + r) : 0.0f, count, b, row + r, first == 0,
+          cut ? terms.region(query + r) : 0.0f, s.apart, count, b, row + r, first == 0,
           b.scores + r * b.k_step, b.weights + r * b.w_step);
     between();
   }

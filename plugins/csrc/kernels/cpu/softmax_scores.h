@@ -42,8 +42,9 @@ void start_row(const WindowShape& s, const Place* p, const float* bias, int64_t 
     if (p != nullptr) {
       const bool rows_differ = (y >= p->row_cut) != (qy >= p->row_cut);
       const bool right = qx >= p->col_cut;
+      const float apart = s.between_regions() * kLog2E;
       for (int64_t j = 0; j < n; ++j)
-        if (rows_differ || (x + j >= p->col_cut) != right) row[i + j] += kApart;
+        if (rows_differ || (x + j >= p->col_cut) != right) row[i + j] += apart;
     }
     i += n;
     x = 0;

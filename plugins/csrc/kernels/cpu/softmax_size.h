@@ -8,13 +8,12 @@ namespace {
 
 constexpr int64_t kQueries = 256, kKeys = 256;  // a task's queries, a block's keys
 
-constexpr float kApart = -100.0f * kLog2E;  // added between regions
-
 struct HeadSize {
   int64_t head_dim, value_dim;
   int64_t keys;
   float scale;
   float epsilon = 0;  // the least norm that tokens are divided by; 0: they are not
+  float apart = 0;    // added between regions, in powers of two
 };
 
 // Token i of a head begins at data[places[i] * stride].

@@ -10,7 +10,7 @@ namespace nystra::NYSTRA_ISA {
 namespace {
 
 HeadSize head_size(const WindowShape& s) {
-  return {s.head_dim, s.value_dim, s.keys(), s.scale, s.epsilon};
+  return {s.head_dim, s.value_dim, s.keys(), s.scale, s.epsilon, s.between_regions() * kLog2E};
 }
 
 // Packs a block of keys and values; those beyond the map are zeros.
