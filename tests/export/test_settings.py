@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from nystra.cli.main import export_main
 from nystra.core.ports.port import Port
+from nystra.export.attention.advice import plan_warnings
 from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import neutral, resolve, swap
 from nystra.export.plan.settings import Settings, choose_settings
+from nystra.models import load
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import WindowSite
 from small_swinir import state_of
@@ -159,6 +161,13 @@ def test_the_largest_blocks_that_no_border_cuts_are_tried() -> None:
     cut = WindowGeometry(1, 8, 8, (12, 12), (6, 6), True, 1.0)
     blocks = {each.block for each in Cluster().settings(cut)}
     assert blocks == {3, 6}
+
+
+def test_only_given_settings_are_said_not_to_be_faster() -> None:
+    loaded, fine = load("swinir_x2_w16"), Cluster((8, 8), 8, 0, 0)
+    sites = dict.fromkeys(neutral(loaded.network), fine)
+    assert "linear attention cannot be faster" in plan_warnings(Plan(fine), loaded, sites)[0]
+    assert not plan_warnings(Plan(Cluster()), loaded, sites)
 
 
 def test_an_export_says_and_records_the_settings(
