@@ -21,8 +21,9 @@ from .size_conditions import Condition, list_symbols
 _SIZES = (*range(1, 140), 160, 192, 224, 256, 257, 320, 384, 400, 448, 512, 513, 640, 768, 1024)
 """Lengths of an axis at which a condition is evaluated, besides those of its own numbers."""
 
-_MOST_PIXELS = 1 << 19
-"""Most elements of one channel of the inputs of a comparison."""
+_MOST_PIXELS, _FEW_PIXELS = 1 << 19, 1 << 15
+"""Most elements of one channel of the inputs of a comparison: of a condition of the network's code,
+and of one of PyTorch's."""
 
 _SMALL_SIDE = 16
 
@@ -167,15 +168,16 @@ def sizes_deciding_otherwise(
         most: Most lengths to return.
     """
     free = condition.names()
-    others = free.union(*(each.names() for each in before if free & each.names()))
+    own = [each.names() for each in before if each.is_own]
+    others = free.union(*(names for names in own if free & names))
     if not others <= set(start):
         return []
-    decided = others.union(*(each.names() for each in before if each.is_own))
+    decided = others.union(*own)
     others_small = {name: n for name, n in axes.smallest().items() if name not in decided}
     found = []
     for lengths in _candidates(condition, sorted(others), start, axes.smallest()):
         size = {**start, **others_small, **lengths}
-        if not _is_allowed(size, axes):
+        if not _is_allowed(size, axes, _MOST_PIXELS if condition.is_own else _FEW_PIXELS):
             continue
         if value_of(condition, size) is (not condition.result):
             found.append(size)
@@ -201,12 +203,12 @@ def _candidates(
             yield dict.fromkeys(names, 2 * length) | {name: length}
 
 
-def _is_allowed(lengths: Lengths, axes: FreeAxes) -> bool:
+def _is_allowed(lengths: Lengths, axes: FreeAxes, pixels: int) -> bool:
     for name, length in lengths.items():
         low, high = axes.limits[name]
         if not low <= length <= high:
             return False
-    return axes.elements(lengths) <= _MOST_PIXELS
+    return axes.elements(lengths) <= pixels
 
 
 def value_of(condition: Condition, lengths: Lengths) -> bool | None:

@@ -28,6 +28,7 @@ from .examples import by_argument, dynamic_shapes, examples_of, images_of, limit
 from .lowering import lower_graph, name_of
 from .size_conditions import Condition, recording
 from .size_fault import find_limits, size_fault
+from .time_limit import BRANCHES, within_limit
 from .values_read import refuse_values_read
 
 _STACK = "nn_module_stack"
@@ -110,7 +111,8 @@ def export_program(
         if repeats is not None:  # calls cannot be run
             whole = _program(shared_copy(network), examples, free)
             axes = FreeAxes.of(whole, names).within(limits)
-        refuse_branches(whole, conditions, network, partial(_outputs, network), axes)
+        with within_limit(ports, BRANCHES):
+            refuse_branches(whole, conditions, network, partial(_outputs, network), axes)
     before = copy.deepcopy(program.graph_module.graph)
     if lower_graph(program.graph_module.graph):
         program.graph_module.recompile()

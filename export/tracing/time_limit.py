@@ -1,4 +1,4 @@
-"""A limit to the processor time of steps that may not end: traces, conversions, searches.
+"""A limit to the processor time of steps that may take long: traces, conversions, searches.
 
 PyTorch compares free sizes symbolically, and loops of a network become thousands of nodes.
 """
@@ -37,8 +37,36 @@ class _Limit:
 
 _LIMIT: ContextVar[_Limit | None] = ContextVar("limit of a step", default=None)
 
-TRACE, CONVERSION, SEARCH = (
+
+class _Stopwatch:
+    """The processor time of a step of this thread, without that of steps within it."""
+
+    def __init__(self) -> None:
+        self._used = _clock_of_this_thread()
+        self._begun = self._used()
+        self._paused: float | None = None
+
+    def seconds(self) -> float:
+        """Return it; other threads may ask."""
+        paused = self._paused
+        return (self._used() if paused is None else paused) - self._begun
+
+    def pause(self) -> None:
+        """Count no time until `go_on`."""
+        self._paused = self._used()
+
+    def go_on(self) -> None:
+        """Count time again."""
+        if self._paused is not None:
+            self._begun += self._used() - self._paused
+            self._paused = None
+
+
+_STOPWATCH: ContextVar[_Stopwatch | None] = ContextVar("time of the step", default=None)
+
+TRACE, BRANCHES, CONVERSION, SEARCH = (
     "tracing the network",
+    "comparing what its code decides by sizes",
     "converting its trace to ONNX",
     "the search for its attention",
 )
@@ -52,7 +80,7 @@ _OF_LOOPS = (
 
 @contextmanager
 def limit_traces(seconds: float) -> Iterator[None]:
-    """Limit the processor time of each trace, conversion and search within a block, in seconds.
+    """Limit the processor time of each step within a block, in seconds: traces, searches and so on.
 
     What reached the limit is refused at once when it is tried again.
     """
@@ -65,11 +93,11 @@ def limit_traces(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def within_limit(inputs: Sequence[Port], step: str = TRACE) -> Iterator[None]:
-    """Run a step for a network with these inputs within a block.
+    """Run a step for a network with these inputs within a block; it may be within another step.
 
     Args:
         inputs: They are in the advice.
-        step: One of `TRACE`, `CONVERSION` and `SEARCH`.
+        step: One of `TRACE`, `BRANCHES`, `CONVERSION` and `SEARCH`.
 
     Raises:
         TraceError: The block took more than the processor time that is allowed.
@@ -94,22 +122,25 @@ def _error(seconds: float, inputs: Sequence[Port], step: str) -> TraceError:
             f"give `static` {describe_fixed_shape(inputs)} for one size, fix some of the free axes "
             f"({', '.join(sorted(free))}) in the ports of the network, or raise `trace_limit`"
         )
-    loops = "" if step == SEARCH else _OF_LOOPS
+    loops = "" if step in (BRANCHES, SEARCH) else _OF_LOOPS
     return TraceError(f"{step} was stopped after {seconds:g} s of processor time: {advice}{loops}")
 
 
 @contextmanager
 def _interrupt_after(seconds: float) -> Iterator[None]:
     """Raise `OutOfTime` in this thread once it has used some seconds of processor time."""
-    used = _clock_of_this_thread()
-    thread, begun, over = threading.get_ident(), used(), threading.Event()
+    stopwatch, outer = _Stopwatch(), _STOPWATCH.get()
+    thread, over = threading.get_ident(), threading.Event()
 
     def watch() -> None:
         while not over.wait(_WAIT):
-            if used() - begun > seconds:
+            if stopwatch.seconds() > seconds:
                 _raise_in(thread, OutOfTime)  # again if some code caught it
 
     watcher = threading.Thread(target=watch, daemon=True)
+    token = _STOPWATCH.set(stopwatch)
+    if outer is not None:
+        outer.pause()
     watcher.start()
     try:
         yield
@@ -117,6 +148,9 @@ def _interrupt_after(seconds: float) -> Iterator[None]:
         over.set()
         watcher.join()
         _raise_in(thread, None)  # one that has not arrived yet
+        _STOPWATCH.reset(token)
+        if outer is not None:
+            outer.go_on()
 
 
 def _clock_of_this_thread() -> Callable[[], float]:

@@ -114,7 +114,7 @@ def refuse_kept_state(
     images = [_image(ports, size, 1.0) for size in (sizes[0], sizes[-1])]
     images.append(_image(ports, sizes[0], 0.5))
     images += [_image(ports, size, 1.0) for size in ((height, other_width), (other_height, width))]
-    images.append(_image(ports, sizes[0], 1.0, 2))
+    images.append(_image(ports, sizes[0], 1.0, ports[0].lengths.get("batch", 2)))
     given.state.restore()
     try:
         name = _find_kept(given, images)

@@ -24,7 +24,7 @@ from nystra.export import (
 )
 from nystra.export.load import searching
 from nystra.export.tracing import trace
-from nystra.export.tracing.time_limit import OutOfTime, limit_traces, within_limit
+from nystra.export.tracing.time_limit import BRANCHES, OutOfTime, limit_traces, within_limit
 
 FREE = (Port("input", "image", lengths={"channels": 3}),)
 FIXED = (Port("input", "image", lengths={"batch": 1, "channels": 3, "height": 8, "width": 8}),)
@@ -53,6 +53,17 @@ def test_what_takes_longer_is_stopped_and_not_tried_again() -> None:
             spin(0.01)
         message = "processor time: raise `trace_limit`"
         with pytest.raises(TraceError, match=message), within_limit(FIXED):
+            spin(30.0)
+
+
+def test_a_step_within_another_has_a_time_of_its_own() -> None:
+    with limit_traces(1.0), within_limit(FREE):
+        for _ in range(3):
+            spin(0.2)
+            with within_limit(FREE, BRANCHES):
+                spin(0.7)
+        message = "decides by sizes was stopped after 1 s"
+        with pytest.raises(TraceError, match=message), within_limit(FREE, BRANCHES):
             spin(30.0)
 
 
