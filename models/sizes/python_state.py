@@ -187,7 +187,7 @@ def find_code(network: nn.Module) -> dict[str, ModuleType]:
             if isinstance(value, ModuleType):
                 other = value.__name__
             elif isinstance(value, (FunctionType, type)):
-                other = value.__module__
+                other = value.__module__ or ""  # functions of extensions may have none
             else:
                 continue
             if _is_own(other) or (isinstance(value, FunctionType) and _package(other) in packages):

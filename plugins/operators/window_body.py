@@ -66,9 +66,7 @@ class WindowBody:
         return self.moves.merged(out)
 
     def regions(self, rows: str, cols: str) -> str:
-        """Return the Swin region, 0 to 3, of the positions of each window, (nW, places).
-
-        With ``mask`` 0 all are in one.
+        """Return the Swin region of the places of each window, 0 to 3 times ``mask``, (nW, places).
 
         Args:
             rows: Local rows of the places, int64.
@@ -87,7 +85,7 @@ class WindowBody:
         by_row = along(rows, self.window_h, self.shift_h, self.rows, [0, 1, 2, 3])
         by_col = along(cols, self.window_w, self.shift_w, self.cols, [1, 0, 3, 2])
         region = body.op("Add", body.op("Mul", by_row, body.ints(2)), by_col)
-        region = body.op("Mul", region, body.op("Min", body.attribute("mask"), body.ints(1)))
+        region = body.op("Mul", region, body.attribute("mask"))
         return body.reshape(region, self.windows, -1)
 
     def token_regions(self) -> str:
@@ -139,7 +137,9 @@ class WindowBody:
         if body.is_off("mask"):
             return q, k
         regions = body.op("Unsqueeze", self.token_regions(), body.ints([2]))
-        inside = body.op("Equal", regions, body.ints(list(range(REGIONS))))
+        step = body.op("Max", body.attribute("mask"), body.ints(1))
+        every = body.op("Mul", body.ints(list(range(REGIONS))), step)
+        inside = body.op("Equal", regions, every)
         number = body.number
         marks = (
             body.op("Where", inside, number(yes), no)
