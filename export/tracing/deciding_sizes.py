@@ -25,6 +25,9 @@ _MOST_PIXELS, _FEW_PIXELS = 1 << 19, 1 << 15
 """Most elements of one channel of the inputs of a comparison: of a condition of the network's code,
 and of one of PyTorch's."""
 
+_MOST_IMAGES = 8
+"""Most images of a batch of a comparison."""
+
 _SMALL_SIDE = 16
 
 _KEPT = 1 << 17
@@ -206,7 +209,7 @@ def _candidates(
 def _is_allowed(lengths: Lengths, axes: FreeAxes, pixels: int) -> bool:
     for name, length in lengths.items():
         low, high = axes.limits[name]
-        if not low <= length <= high:
+        if not low <= length <= (min(high, _MOST_IMAGES) if name == "batch" else high):
             return False
     return axes.elements(lengths) <= pixels
 
