@@ -40,7 +40,7 @@ _COPIED = (set, Tensor, np.ndarray)
 
 _Content = dict[Any, Any]
 
-MISSING = "no such variable"
+MISSING: Any = object()
 """The value of a variable that is not there."""
 
 

