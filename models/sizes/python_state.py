@@ -288,14 +288,17 @@ def _put_variables(function: FunctionType, content: _Content) -> None:
 
 def _put_attributes(owner: Any, content: _Content) -> None:
     before = _content(owner)
+    put, remove = setattr, delattr
+    if not isinstance(owner, (type, nn.Module)):  # as of a frozen dataclass
+        put, remove = object.__setattr__, object.__delattr__
     for name in {**before, **content}:
         value = content.get(name, MISSING)
         if value is before.get(name, MISSING) or callable(value):
             continue
         if value is MISSING:
-            delattr(owner, name)
+            remove(owner, name)
         else:
-            setattr(owner, name, value)
+            put(owner, name, value)
 
 
 def describe(value: Any, depth: int = 0) -> Any:

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +221,22 @@ class OfAttribute(Net):
         return self.kept.setdefault((height, width), torch.arange(width).float())
 
 
-@pytest.mark.parametrize("kind", one_in(2, [Unread, BySize, ByFunction, OfAttribute]))
+@dataclass(frozen=True)
+class Settings:
+    """Cannot be assigned to, as those of many networks."""
+
+    factors: dict[str, float] = field(default_factory=dict)
+
+
+_settings = Settings()
+
+
+class OfSettings(Net):
+    def factor(self, x: Tensor) -> Any:
+        return _settings.factors.get("gain", 2.0)
+
+
+@pytest.mark.parametrize("kind", one_in(2, [Unread, BySize, ByFunction, OfAttribute, OfSettings]))
 def test_what_decides_nothing_is_taken_at_any_size(kind: type[Net], tmp_path: Path) -> None:
     network = kind().eval()
     path = export_module(network, tmp_path / "m.onnx", ExportOptions(speed=False)).model
