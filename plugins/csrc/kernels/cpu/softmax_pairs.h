@@ -183,13 +183,14 @@ void write_weights(const float* scores, float base, int64_t count, Pair* weights
 // Clang compiles it better that way, and GCC does not inline it anyway.
 __attribute__((noinline)) void weigh(const float* starts, float scale, const float* of_key,
                                      bool cut, float region, float apart, int64_t count,
-                                     const PairBuffers& b, int64_t row, bool fresh, float* scores, Pair* weights) {
+                                     const PairBuffers& b, int64_t row, bool fresh, float* scores,
+                                     Pair* weights) {
   const auto finish = [&](auto cosine) {
     constexpr bool kCosine = decltype(cosine)::value;
-    return cut ? finish_scores<true, kCosine>(starts, scale, of_key, b.regions, region, apart, count,
-                                              scores)
-               : finish_scores<false, kCosine>(starts, scale, of_key, b.regions, region, apart, count,
-                                               scores);
+    return cut ? finish_scores<true, kCosine>(starts, scale, of_key, b.regions, region, apart,
+                                              count, scores)
+               : finish_scores<false, kCosine>(starts, scale, of_key, b.regions, region, apart,
+                                               count, scores);
   };
   const Vec top = of_key == nullptr ? finish(std::false_type()) : finish(std::true_type());
   const float before = fresh ? -INFINITY : b.maxima[row], current = largest(top);
