@@ -8,7 +8,7 @@ import onnx
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from exports import export_session
 from nystra.core.errors import ValidationError
@@ -19,22 +19,10 @@ from nystra.models import load
 from nystra.models.own import checkpoint
 from nystra.models.sizes.borders import Sides
 from nystra.models.sizes.given import GivenNetwork
+from one_convolution import OneConvolution
 
 
-class Net(nn.Module):
-    """One convolution."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.conv = nn.Conv2d(3, 3, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.conv(x)
-        return y
-
-
-class Enlarged(Net):
+class Enlarged(OneConvolution):
     """Pads by itself, and adds the enlarged image."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,7 +55,7 @@ def test_a_network_that_is_compared_with_nothing_is_no_success(
     "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
 def test_memory_that_ends_is_no_size_that_a_network_does_not_take(error: Exception) -> None:
-    class Large(Net):
+    class Large(OneConvolution):
         def forward(self, x: Tensor) -> Tensor:
             raise error
 
@@ -76,7 +64,7 @@ def test_memory_that_ends_is_no_size_that_a_network_does_not_take(error: Excepti
         given.outputs_for([torch.zeros(1, 3, 8, 8)])
 
 
-class Summed(Net):
+class Summed(OneConvolution):
     """Its sums over a large image are beyond the largest value of float16."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,7 +85,7 @@ def test_what_overflows_in_large_images_alone_stays_float32(
 
 
 def test_a_module_that_ran_before_is_compared_as_it_is(tmp_path: Path) -> None:
-    network = Net().eval()
+    network = OneConvolution().eval()
     network(torch.rand(1, 3, 8, 8))
     image = torch.rand(2, 3, 21, 9)
     with torch.no_grad():

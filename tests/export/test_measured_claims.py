@@ -15,17 +15,13 @@ from nystra.core.ports.port import Port
 from nystra.export import ExportOptions, ExportResult, export_model, export_module
 from nystra.models import OwnNetwork
 from nystra.runtime import Session
+from one_convolution import OneConvolution
 
 OPTIONS = ExportOptions(speed=False)
 
 
-class OfPixels(nn.Module):
+class OfPixels(OneConvolution):
     """The image and a little of a convolution: what is far from a pixel does not change it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.conv = nn.Conv2d(3, 3, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = x + 0.02 * self.conv(x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....models.geometry import WindowGeometry
 from ..mechanism import Geometry, Mechanism, Windowed
 
 
@@ -17,6 +18,10 @@ class Full(Windowed):
     def fits(self, geometry: Geometry) -> str:
         """Return "": exact attention is defined at every site, whatever its window."""
         return ""
+
+    def masked(self, geometry: WindowGeometry) -> int:
+        """Return the ``mask`` attribute of operators of exact attention: 2 hides at any score."""
+        return super().masked(geometry) and geometry.exact_mask
 
     @classmethod
     def instead_of(cls, other: Mechanism, reason: str = "") -> Full:
