@@ -223,6 +223,8 @@ def _content(value: Any) -> _Content:
     if isinstance(value, _CACHES):
         cache: Any = value
         return {"": cache.cache_info().currsize, "function": cache.__wrapped__}
+    if isinstance(value, dict):
+        return dict(dict.items(value))  # a subclass may build another value at each access
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, _SEQUENCES):

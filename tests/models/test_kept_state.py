@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,7 +232,25 @@ class OfSettings(Net):
         return _settings.factors.get("gain", 2.0)
 
 
-@pytest.mark.parametrize("kind", one_in(2, [Unread, BySize, ByFunction, OfAttribute, OfSettings]))
+class Factors(OrderedDict[str, Any]):
+    """Builds what it holds anew at each access, like the activations of transformers."""
+
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(key)()
+
+
+_factors = Factors(image=nn.Identity)
+
+
+class OfFactors(Net):
+    def factor(self, x: Tensor) -> Any:
+        return _factors["image"](x)
+
+
+OF_NO_EFFECT = [Unread, BySize, ByFunction, OfAttribute, OfSettings, OfFactors]
+
+
+@pytest.mark.parametrize("kind", one_in(2, OF_NO_EFFECT))
 def test_what_decides_nothing_is_taken_at_any_size(kind: type[Net], tmp_path: Path) -> None:
     network = kind().eval()
     path = export_module(network, tmp_path / "m.onnx", ExportOptions(speed=False)).model
