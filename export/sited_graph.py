@@ -143,7 +143,11 @@ class FoundSites:
     facts: Facts
     fused: bool
     has_target: bool
-    are_found = True
+
+    @property
+    def are_found(self) -> bool:
+        """Whether there are sites: a network in which none was found has its graph all the same."""
+        return bool(self.network.replacements)
 
     @property
     def own_attention(self) -> str:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import TraceError
+from ...core.errors import TraceError, UnsupportedModelError
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ...models.sizes.given import shared_copy
@@ -59,6 +59,9 @@ def with_found_sites(
         free: Facts of the network before an input shape was fixed. If there is a graph for any
             size, the search uses small images.
         opset: Version of the default domain of the graph; None: 20.
+
+    Raises:
+        UnsupportedModelError: No file can hold what its code does.
     """
     opset = opset or _OPSET
     facts, network = loaded.facts, loaded.network
@@ -70,10 +73,12 @@ def with_found_sites(
         if free is not None and _is_larger(facts, free):
             found = _search_small(loaded, free, opset)
         sited, attention = found or find_sited_graph(loaded, facts, opset, progress)
-    except Exception as error:  # noqa: BLE001 - of the tracer: a warning names it
+    except Exception as error:
         larger = None if isinstance(error, TraceError) else _of_two_multiples(loaded, opset)
         if larger is not None:
             return larger
+        if isinstance(error, UnsupportedModelError):  # every trace of it would raise it
+            raise
         return _with_unserved(loaded, [_describe_unsearched(facts, error)])
     return _with_sites(loaded, sited, attention)
 
@@ -87,11 +92,10 @@ def _describe_unsearched(facts: Facts, error: Exception) -> str:
 
 
 def _with_sites(loaded: LoadedModel, sited: GraphNetwork, found: SearchResult) -> LoadedModel:
-    """Return a loaded network with its graph in its place, if anything in it was replaced."""
+    """Return a loaded network with its graph in its place; the export needs no other trace."""
     named = _with_unserved(loaded, describe_unreplaced(found.attentions))
-    if not found.replacements:
-        return named
-    return replace(named, network=sited, facts=replace(named.facts, window=common_window(sited)))
+    window = common_window(sited) if found.replacements else named.facts.window
+    return replace(named, network=sited, facts=replace(named.facts, window=window))
 
 
 def _of_two_multiples(loaded: LoadedModel, opset: int) -> LoadedModel | None:
@@ -163,13 +167,15 @@ def find_sited_graph(
         progress: Called with the reason if modules of the same structure cannot share one trace.
 
     Raises:
-        ValueError: The outputs of the graph differ from those of the network.
+        ValueError: The outputs of the graph differ from those of the network, or onnxruntime cannot
+            compute it.
         TraceError: A step took more processor time than is allowed.
+        UnsupportedModelError: No file can hold what its code does.
         Exception: Any error of PyTorch's tracer.
     """
     try:
         return _search(loaded, facts, plain_graph(loaded.network, facts, opset))
-    except TraceError:  # of the limit, which another graph would reach too
+    except (TraceError, UnsupportedModelError):  # another graph would have the same fault
         raise
     except Exception as error:  # noqa: BLE001 - equal modules may differ: without them
         fault = trace_fault(error)  # the error itself would keep the first graph's memory
@@ -180,7 +186,10 @@ def find_sited_graph(
 def _search(
     loaded: LoadedModel, facts: Facts, model: ir.Model
 ) -> tuple[GraphNetwork, SearchResult]:
-    found = search_attention(model, facts)
+    try:
+        found = search_attention(model, facts)
+    except UnsupportedModelError as error:  # of onnxruntime
+        raise ValueError(str(error)) from None
     source = ModuleSource(loaded.checkpoint.path, shared_copy(loaded.network), model)
     network = network_of(source, found.replacements)
     compared = _COMPARED_LARGE if unit_of(facts) >= LARGE_UNIT else _COMPARED

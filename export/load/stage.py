@@ -19,6 +19,7 @@ from ..attention.plan import Plan
 from ..auto_options import AutoOptions
 from ..options import OPSET, ExportOptions
 from ..rewrite.graph_network import GraphNetwork
+from ..rewrite.sources import ModuleSource
 from ..sited_graph import DeclaredSites, FoundSites, SitedGraph
 from ..targets import Target, find_target
 from ..transforms import Transform, find_transform
@@ -91,6 +92,9 @@ class Prepared:
         """The network as a graph, which mechanisms are written into."""
         network, facts = self.traced.network, self.traced.facts
         if isinstance(network, GraphNetwork):
+            traced = network.source
+            if self.fused and not network.replacements and isinstance(traced, ModuleSource):
+                return DeclaredSites(traced.module, facts, self.opset, self.fused)
             return FoundSites(network, facts, self.fused, self.target is not None)
         return DeclaredSites(network, facts, self.opset, self.fused)
 

@@ -169,9 +169,10 @@ def test_copies_threads_and_processes(frozen: Any) -> None:
         for thread in threads:
             step(thread)
     assert [result < 1e-5 for result in results] == 4 * [True]
+    expected = frozen(image())
     child = os.fork()
-    if not child:
-        os._exit(0 if compare(frozen, Small(), image()) < 1e-5 else 1)
+    if not child:  # a convolution of PyTorch may wait for ever for a lock of MKL after a fork
+        os._exit(0 if torch.equal(frozen(image()), expected) else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
