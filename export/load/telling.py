@@ -19,6 +19,7 @@ from ...models.registry import is_own
 from ...runtime.images.images import read_image
 from ..attention.cost import quadratic_bytes
 from ..attention.site import neutral
+from ..rewrite.graph_network import GraphNetwork
 from .images import Feeds, Pixels, feeds_of, photographs
 from .onnx_facts import ARCHITECTURE
 
@@ -74,7 +75,7 @@ def choose_telling_inputs(
     return telling_inputs(
         facts,
         max((facts.size_multiple, *(facts.window or ()))),
-        sum(tensor.numel() for tensor in network.parameters()),
+        _count_weights(network),
         quadratic=quadratic_bytes(network, facts, neutral(network)),
         plain=plain,
         changed=changed,
@@ -123,6 +124,12 @@ def telling_inputs(
         joined = {name: np.concatenate([feeds[name] for feeds in images]) for name in images[0]}
         found.append(Telling(joined, ", ".join(name for name, _ in names)))
     return found
+
+
+def _count_weights(network: nn.Module) -> int:
+    if isinstance(network, GraphNetwork):
+        return network.source.count_weights()
+    return sum(tensor.numel() for tensor in network.parameters())
 
 
 def _sides(facts: Facts, step: int, *, changed: bool) -> Iterator[tuple[int, int]]:

@@ -51,6 +51,11 @@ class GraphSource:
         """Return the outputs with the attention of the source."""
         raise NotImplementedError
 
+    def count_weights(self) -> int:
+        """Return its number of weights; of a file, all of its constants."""
+        initializers = self.graph_model.graph.initializers.values()
+        return sum(value.const_value.size for value in initializers if value.const_value)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphSource:
         return self
 
@@ -135,6 +140,10 @@ class ModuleSource(GraphSource):
         if isinstance(outputs, tuple):
             return outputs
         return (outputs,)
+
+    def count_weights(self) -> int:
+        """Return the number of the network's parameters."""
+        return sum(tensor.numel() for tensor in self.module.parameters())
 
 
 def inputs_of(model: ir.Model) -> list[ir.Value]:
