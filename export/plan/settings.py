@@ -11,14 +11,16 @@ makes of its errors. Both are measured, for each class of sites of the same geom
    exact attention. Then the setting of one class after the other is replaced, each time by the one
    that gains most for its operations, until the output is expected to keep the limit. The network
    is run with them; if its output changes by more, the expectation is corrected.
+4. Where the finest settings change the output too much, the sites whose errors weigh most keep
+   exact attention, unless some of their settings were given.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Container, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,7 +31,7 @@ from ...core.ports.port import Port
 from ...core.text import counted
 from ...models.geometry import TokenGeometry, WindowGeometry
 from ...runtime.metrics.measures import decibels, mean_square, measure_for
-from ..attention.implementation import AnySite, geometry_for, implement
+from ..attention.implementation import geometry_for, implement
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import Site, find_sites, neutral, swap
@@ -38,6 +40,9 @@ from ..pytorch.network_session import NetworkSession
 
 DEFAULT_LIMIT = 55.0
 """dB against exact attention that are sufficient."""
+
+LEAST_LIMIT = 50.0
+"""dB below which sites keep exact attention where no limit is given."""
 
 _MOST_IMAGES = 4
 _RUNS = 3
@@ -48,6 +53,8 @@ _FEW_OPERATIONS = 0.2
 
 _MOST_OPERATIONS = 2 / 3
 """Share of them that it may take for the limit."""
+
+_TOO_SHARP = "its settings change the output too much on the images"
 
 Progress = Callable[[str], None]
 
@@ -85,7 +92,8 @@ def choose_settings(
         resolved: Mechanism of every site under the plan, from `resolve`.
         samples: Inputs by name of the image; the first four are used.
         limit: PSNR in dB against exact attention that is sufficient, that of the mean squared
-            change over the images; None: `DEFAULT_LIMIT`.
+            change over the images; None: `DEFAULT_LIMIT` if finer settings reach it, and
+            `LEAST_LIMIT` in any case.
         progress: Called with the name of each step.
 
     Returns:
@@ -107,6 +115,7 @@ def choose_settings(
         alone = trial.exact | {path: resolved[path] for path in group.paths}
         group.change = trial.change_by(alone) if len(classes) > 1 else before
         group.take_cheap()
+    least = LEAST_LIMIT if limit is None else limit
     limit = DEFAULT_LIMIT if limit is None else limit
     sites, change = dict(resolved), before
     budget = mean_square(limit)
@@ -122,7 +131,16 @@ def choose_settings(
         if change <= budget:
             break
         expected = sum(group.predict() for group in classes)
-    return Settings(sites, *_describe(classes, len(trial.samples), limit, before, change))
+    exact: dict[str, Mechanism] = {}
+    for _ in range(_RUNS):
+        paths = _find_worst(classes, exact, mean_square(least) / max(change, 1e-30))
+        if change <= mean_square(least) or not paths:
+            break
+        progress(f"run with exact attention at {counted(len(exact) + len(paths), 'site')}")
+        exact |= {path: replace(trial.exact[path], reason=_TOO_SHARP) for path in paths}
+        change = trial.change_by(sites | exact)
+    description = _describe(classes, exact, len(trial.samples), limit, before, change)
+    return Settings(sites | exact, *description)
 
 
 @dataclass
@@ -132,13 +150,18 @@ class _Tried:
     Attributes:
         setting: The setting.
         operations: About its multiply-adds on all images.
-        error: Sum of the squared errors of the sites' outputs; infinite, and not computed, of a
-            setting that takes too many operations.
+        errors: Path of a site -> sum of the squared errors of its outputs; infinite, and not
+            computed, of a setting that takes too many operations.
     """
 
     setting: Mechanism
     operations: float = 0.0
-    error: float = 0.0
+    errors: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @property
+    def error(self) -> float:
+        """Of all sites."""
+        return sum(self.errors.values())
 
 
 @dataclass
@@ -147,6 +170,7 @@ class _Class:
 
     Attributes:
         paths: Paths of its sites.
+        free: No setting is given, so that they may keep exact attention.
         tried: Its settings, the usual one first.
         exact: Multiply-adds of exact attention on all images.
         change: Mean squared change of the output with the usual setting at these sites alone.
@@ -154,6 +178,7 @@ class _Class:
     """
 
     paths: list[str]
+    free: bool
     tried: list[_Tried]
     exact: float = 0.0
     change: float = 0.0
@@ -181,7 +206,13 @@ class _Class:
 
     def predict(self, tried: _Tried | None = None) -> float:
         """Return the change of the output that is expected with a setting, or the chosen one."""
-        error = (tried or self.chosen).error
+        return self._scaled((tried or self.chosen).error)
+
+    def predict_at(self, path: str) -> float:
+        """Return the change of the output that is expected of a site with the chosen setting."""
+        return self._scaled(self.chosen.errors[path])
+
+    def _scaled(self, error: float) -> float:
         return self.change * error / max(self.tried[0].error, 1e-30)
 
     def take_cheap(self) -> None:
@@ -220,7 +251,8 @@ def _find_classes(
         planned, module = plan.at(sites[0].path), sites[0].module
         settings = planned.settings(geometry_for(planned, module))
         if len(settings) > 1:
-            classes.append(_Class([site.path for site in sites], [*map(_Tried, settings)]))
+            paths = [site.path for site in sites]
+            classes.append(_Class(paths, planned == type(planned)(), [*map(_Tried, settings)]))
     return classes
 
 
@@ -232,6 +264,26 @@ def _refine(classes: list[_Class], allowed: float) -> None:
             return
         _, tried, group = max(steps, key=lambda step: step[0])
         group.chosen = tried
+
+
+def _find_worst(classes: list[_Class], exact: Container[str], share: float) -> list[str]:
+    """Return the sites without which a share of the change is expected, beside exact ones."""
+    expected = {
+        path: group.predict_at(path)
+        for group in classes
+        for path in group.paths
+        if path not in exact
+    }
+    rest = sum(expected.values())
+    allowed = share * rest
+    free = {path for group in classes if group.free for path in group.paths}
+    worst = []
+    for path in sorted(expected.keys() & free, key=lambda path: (-expected[path], path)):
+        if rest <= allowed:
+            break
+        rest -= expected[path]
+        worst.append(path)
+    return worst
 
 
 class _Trial:
@@ -254,7 +306,7 @@ class _Trial:
         groups = {path: group for group in classes for path in group.paths}
         for site in find_sites(probed):
             if site.path in groups:
-                probe: Any = _Probe(site.module, groups[site.path])
+                probe: Any = _Probe(site, groups[site.path])
                 site.module.implementation = probe
         self._expected = self._outputs(probed)
 
@@ -275,11 +327,12 @@ class _Trial:
 class _Probe:
     """Exact attention of a site, which also computes all settings of its class."""
 
-    def __init__(self, site: AnySite, group: _Class) -> None:
-        self.exact: Any = site.implementation
+    def __init__(self, site: Site, group: _Class) -> None:
+        self.exact: Any = site.module.implementation
+        self.path = site.path
         self.group = group
         self.computed: list[Any] = [
-            implement(tried.setting, site, "operator") for tried in group.tried
+            implement(tried.setting, site.module, "operator") for tried in group.tried
         ]
 
     def __call__(self, *arguments: Any) -> Tensor:
@@ -293,9 +346,9 @@ class _Probe:
             operations = tried.setting.operations(head_dim, value_dim)
             tried.operations += queries * operations
             if operations > max(usual, _MOST_OPERATIONS * exact):
-                tried.error = math.inf  # it is never chosen
+                tried.errors[self.path] = math.inf  # it is never chosen
             else:
-                tried.error += float(((compute(*arguments) - out).double() ** 2).sum())
+                tried.errors[self.path] += float(((compute(*arguments) - out).double() ** 2).sum())
         return out
 
 
@@ -311,16 +364,22 @@ def _read_sizes(arguments: tuple[Any, ...]) -> tuple[int, int, int]:
 
 
 def _describe(
-    classes: list[_Class], images: int, limit: float, before: float, change: float
+    classes: list[_Class],
+    exact: Collection[str],
+    images: int,
+    limit: float,
+    before: float,
+    change: float,
 ) -> tuple[str, dict[str, Any]]:
     """Return what was chosen and why, in one line and in JSON form."""
     usual, chosen = decibels(before), decibels(change)
     counts: Counter[str] = Counter()
     for group in classes:
-        counts[str(group.setting).partition(" ")[2]] += len(group.paths)
-    settings = ", ".join(f"{text} at {counted(n, 'site')}" for text, n in counts.items())
+        counts[str(group.setting).partition(" ")[2]] += len({*group.paths}.difference(exact))
+    counts["exact attention"] += len(exact)
+    settings = ", ".join(f"{text} at {counted(n, 'site')}" for text, n in counts.items() if n)
     on = f"on {counted(images, 'image')}, {limit:g} wanted"
-    if all(group.chosen is group.tried[0] for group in classes):
+    if not exact and all(group.chosen is group.tried[0] for group in classes):
         text = f"{settings}, the usual ones: {chosen:.1f} dB against exact attention {on}"
     else:
         text = (
@@ -331,6 +390,7 @@ def _describe(
         "wanted": limit,
         "psnr": json_number(chosen),
         "usual_psnr": json_number(usual),
+        "exact": sorted(exact),
         "classes": [group.as_dict() for group in classes],
     }
     return text, figures

@@ -6,10 +6,10 @@ luma, a border of the scale cropped. Weights and images of others are not shippe
     python -m studies.published HPINet-M-x2.pth --set Set5 Set5/LR_bicubic/X2 Set5/HR
 
 A row has the loss in dB of each set, the mean PSNR against exact attention on the first set, and
-the processor time there relative to exact attention: the median of rounds in which both run (one
-thread, PyTorch around the kernels). ``chosen`` rows have the settings that an export chooses for a
-limit against exact attention, on the shipped photographs; ``auto`` rows the plan that
-``--attn auto`` takes for it.
+the processor time there relative to exact attention and to 16 clusters: medians of rounds in which
+all three run (one thread, PyTorch around the kernels). ``chosen`` rows have the settings that an
+export chooses for a limit against exact attention, on the shipped photographs; ``auto`` rows the
+plan that ``--attn auto`` takes for it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ from nystra.export.plan.settings import choose_settings
 from nystra.models import LoadedModel, load
 from nystra.models.own.network import OwnNetwork
 from nystra.models.pretrained import checkpoint_path
-from studies.published.hpinet import read
+from studies.published import hpinet, mambairv2
 from studies.quality.measure import ImageSet, measure, with_kernels
 from studies.quality.tables import label
 
+FEW = "cluster clusters=16 block=4"
+"""The usual setting of small windows, for the comparison of times."""
+
 MECHANISMS = (
-    "cluster",
+    FEW,
     "cluster clusters=16 block=8",
     "cluster clusters=64 block=4",
     "cluster clusters=64 block=8",
@@ -55,6 +58,16 @@ MECHANISMS = (
 )
 
 
+def read(path: Path) -> nn.Module:
+    """Return the network of a published file of weights."""
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    build, weights = hpinet.build, state
+    if "params" in state:
+        build, weights = mambairv2.build, state["params"]
+    network: nn.Module = build(weights)
+    return network.eval().requires_grad_(requires_grad=False)
+
+
 def seconds_of(model: LoadedModel, network: nn.Module, images: ImageSet) -> float:
     """Return the processor time of a network on a set, in seconds."""
     start = time.process_time()
@@ -63,14 +76,24 @@ def seconds_of(model: LoadedModel, network: nn.Module, images: ImageSet) -> floa
 
 
 def ratios_of(
-    model: LoadedModel, networks: Sequence[nn.Module], images: ImageSet, rounds: int
-) -> list[float]:
-    """Return the time of the second network relative to the first in each round."""
-    ratios = []
+    model: LoadedModel,
+    others: Sequence[nn.Module],
+    network: nn.Module,
+    images: ImageSet,
+    rounds: int,
+) -> list[str]:
+    """Return the time of a network relative to each of the others: the median, and the range."""
+    found: list[list[float]] = [[] for _ in others]
     for _ in range(rounds):
-        first, second = (seconds_of(model, network, images) for network in networks)
-        ratios.append(second / first)
-    return ratios
+        seconds = seconds_of(model, network, images)
+        for ratios, other in zip(found, others, strict=True):
+            ratios.append(seconds / seconds_of(model, other, images))
+    return [
+        f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        if ratios
+        else ""
+        for ratios in found
+    ]
 
 
 def choose_for(model: LoadedModel, limit: float) -> tuple[str, nn.Module]:
@@ -113,9 +136,9 @@ def main() -> None:
     """Print the table in Markdown, a row when it is measured."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "network", help="file of HPINet's weights, or the name of a shipped network"
+        "network",
+        help="file of the weights of HPINet-M or MambaIRv2-light, or name of a shipped network",
     )
-    parser.add_argument("--scale", type=int, default=2, choices=(2, 4), help="(%(default)s)")
     parser.add_argument(
         "--set", action="append", required=True, nargs=3, metavar=("NAME", "INPUTS", "TRUTHS")
     )
@@ -128,16 +151,18 @@ def main() -> None:
     torch.set_num_threads(1)
     source: Path | OwnNetwork
     if Path(options.network).exists():
-        source = OwnNetwork(read(Path(options.network), options.scale))
+        source = OwnNetwork(read(Path(options.network)))
     else:
         source = checkpoint_path(options.network)
     model = load(source)
     sets = [ImageSet(name, Path(inputs), Path(truths)) for name, inputs, truths in options.set]
     exact_network = with_kernels(model, Full())
     exact = [measure(model, exact_network, images) for images in sets]
-    print(f"| mechanism | {' | '.join(images.name for images in sets)} | against exact | time |")
-    print("| --- |" + " ---: |" * (len(sets) + 2))
-    print(f"| exact | {' | '.join(f'{one.quality.psnr:.3f} dB' for one in exact)} | | 1 |")
+    _, few = put_everywhere(model, FEW)
+    names = [*(images.name for images in sets), "against exact", "time", "of 16 clusters"]
+    print(f"| mechanism | {' | '.join(names)} |")
+    print("| --- |" + " ---: |" * len(names))
+    print(f"| exact | {' | '.join(f'{one.quality.psnr:.3f} dB' for one in exact)} | | 1 | |")
     rows = chain(
         (choose_for(model, limit) for limit in options.limits),
         (search_for(source, model, limit) for limit in options.auto),
@@ -151,11 +176,8 @@ def main() -> None:
             for before, after in zip(exact, found, strict=True)
         ]
         against = statistics.mean(found[0].against(exact[0]))
-        ratios = ratios_of(model, (exact_network, network), sets[0], options.rounds)
-        ratio = ""
-        if ratios:
-            ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"| {' | '.join([name, *losses, f'{against:.1f} dB', ratio])} |", flush=True)
+        times = ratios_of(model, (exact_network, few), network, sets[0], options.rounds)
+        print(f"| {' | '.join([name, *losses, f'{against:.1f} dB', *times])} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ patch that is most similar to it. ``python -m studies.published`` measures it.
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -164,9 +164,8 @@ def _joined(patches: Tensor, like: Tensor, side: int) -> Tensor:
     return total / counted
 
 
-def read(path: Path, scale: int) -> HPINet:
-    """Return the network of a published file of weights."""
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    network = HPINet(scale)
+def build(state: Mapping[str, Tensor]) -> HPINet:
+    """Return the network of published weights."""
+    network = HPINet(4 if "module.upconv1.weight" in state else 2)
     network.load_state_dict({key.removeprefix("module."): value for key, value in state.items()})
-    return network.eval().requires_grad_(requires_grad=False)
+    return network

@@ -133,6 +133,15 @@ def test_given_parameters_are_kept(given: dict[str, Any]) -> None:
         assert None not in values.values()
 
 
+def test_exact_attention_stays_where_no_setting_keeps_the_limit() -> None:
+    settings = chosen(Plan(Cluster()), change_by({**usual(), "sharp": Full()}) - 1.0)
+    assert isinstance(settings.sites["smooth"], Cluster)
+    assert isinstance(settings.sites["sharp"], Full)
+    assert settings.sites["sharp"].reason
+    assert settings.figures["exact"] == ["sharp"]
+    assert "exact attention at 1 site" in settings.summary
+
+
 def test_nothing_is_chosen_where_all_is_given_or_exact() -> None:
     every = Plan(Cluster((4, 4), 4))
     assert chosen(every, 99.0) == Settings(resolve(every, Two()))
