@@ -5,6 +5,7 @@ Commands that train, and tables of quality, run reduced in the other files of th
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,10 @@ from PIL import Image
 from shared import ROOT
 
 pytestmark = pytest.mark.release
+
+
+CASES = ("swinir", "uformer64", "uformer32", "dehazeformer")
+VIT = ROOT / "models" / "pretrained" / "vit_cifar10_p4.safetensors"
 
 
 def run(command: str, folder: Path) -> str:
@@ -42,6 +47,9 @@ def folder(tmp_path: Path) -> Path:
         for place, size in (("HR", (128, 96)), ("LR", (64, 48)), (f"classes/{name}", (32, 32))):
             (tmp_path / place).mkdir(parents=True, exist_ok=True)
             noise.resize(size, Image.Resampling.BICUBIC).save(tmp_path / place / f"{name}.png")
+    shutil.copy(VIT, tmp_path / "vit.safetensors")
+    row = {"trained": "full", "runs": "psal", "top1": 0.5, "onnxruntime": 1.0}
+    (tmp_path / "rows_of_page.json").write_text(json.dumps([row]))
     (tmp_path / "table.json").write_text(json.dumps({"psal3": {"psal3": [0.01, 0.02]}}))
     return tmp_path
 
@@ -60,18 +68,23 @@ def test_exact_figures_are_those_of_the_page(command: str, tmp_path: Path) -> No
     "command",
     [
         "studies.paper memory --sides 8",
+        *(f"studies.paper {kind} HR --out made" for kind in ("noisy", "blurred", "reduced")),
+        *(f"studies.paper networks --case {case} --rounds 1 --plans nystra" for case in CASES),
         "studies.paper windows --windows 8 --rounds 1",
         "studies.psal.colorization --train HR --test HR --steps 1 --images 1 --only psal3",
         "studies.psal.costs_figure table.json 5.png",
         "studies.psal.inpainting HR/a.png --height 64 --width 64 --hole 16",
         "studies.psal.memory --sides 64",
         "studies.psal.reconstruction HR/a.png HR/b.png --sides 64 --temperature 0.3 --seeds 0",
+        "studies.quality.auto_plans --folder auto --model hat_x2_w16 --budgets 50 --set a LR HR",
         "studies.quality.sheet --out sheet.png swinir_x2_w16:LR/a.png:HR/a.png",
         "studies.vit.costs memory --sides 64 --engines PyTorch",
         "studies.vit.costs time --seconds 0.1 --sides 64 --engines PyTorch",
+        "studies.vit.study vit.safetensors --images classes --seconds 0.1 --kept rows.json",
+        "studies.vit.study --plot vit.png --kept rows_of_page.json",
     ],
 )
 def test_a_command_runs(command: str, folder: Path) -> None:
-    if "costs_figure" in command:
+    if "costs_figure" in command or "--plot" in command:
         pytest.importorskip("matplotlib")
     run(command, folder)
