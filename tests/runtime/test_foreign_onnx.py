@@ -47,6 +47,17 @@ def test_sides_are_padded_to_the_multiple_that_a_file_needs(tmp_path: Path) -> N
         np.testing.assert_allclose(output, pixels(20, 33), atol=1e-6)
 
 
+def test_each_channel_of_a_color_image_runs_as_a_gray_one(tmp_path: Path) -> None:
+    """As networks of luma do, of one size."""
+    pool = "AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (input)"
+    graph = f"f (float[1,1,8,8] input) => (float[1,1,8,8] output) {{output = {pool}}}"
+    restorer = restorer_for(Session(save(tmp_path / "m.onnx", graph), threads=1))
+    image = pixels(13, 9)
+    grays = [restorer(image[:, :, [at]], 0, overlap=None)[0] for at in range(3)]
+    output, _ = restorer(image, 0, overlap=None)
+    np.testing.assert_array_equal(output, np.concatenate(grays, axis=2))
+
+
 @pytest.mark.parametrize(
     ("graph", "taken", "given"),
     [

@@ -31,7 +31,9 @@ def make_image(height: int, width: int, channels: int = 3) -> np.ndarray:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (5, 70), (64, 64), (65, 31), (100, 130)])
-@pytest.mark.parametrize(("tile", "overlap", "multiple"), [(32, 8, 8), (40, 0, 8), (33, 9, 1)])
+@pytest.mark.parametrize(
+    ("tile", "overlap", "multiple"), [(32, 8, 8), (32, 24, 8), (40, 0, 8), (33, 9, 1)]
+)
 def test_pointwise_network_is_exact(
     size: tuple[int, int], tile: int, overlap: int, multiple: int
 ) -> None:
