@@ -9,8 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from ..core.arrays import Array
 from ..core.errors import NystraError
+from ..core.ports.port import SIDES
 from .backends import open_backend
 from .backends.base import Backend
 from .model.model_facts import ModelFacts, parse_facts
@@ -129,7 +132,22 @@ class Session:
         Raises:
             NystraError: A name, type or shape is wrong, or the backend fails.
         """
+        self._refuse_small(feeds)
         return self._backend.run(feeds, release=release)
+
+    def _refuse_small(self, feeds: Mapping[str, Array]) -> None:
+        """Raise if a side is below what the file states: below it may compute something else."""
+        least = self.facts.size_minimum
+        if least == 1 or self.facts.sides is not None:
+            return
+        for port in self.facts.inputs:
+            shape = np.shape(feeds.get(port.name, ()))
+            lengths = zip(port.axes, shape, strict=False) if not port.own_size else ()
+            if any(axis in SIDES and length < least for axis, length in lengths):
+                raise NystraError(
+                    f"the input {port.name!r} got the shape {shape}, expected sides of at least "
+                    f"{least} pixels"
+                )
 
     def device_seconds(self, feeds: Mapping[str, Array]) -> float | None:
         """Run the model once and return the seconds that the device computed.

@@ -26,6 +26,7 @@ from ..load.source import Source
 from ..load.telling import Telling, choose_telling_inputs, split
 from ..pytorch.network_session import NetworkSession
 from ..transforms import Transform
+from .model_file import describe_failure
 from .references import mean_abs
 from .tiles import is_of_others
 
@@ -117,7 +118,7 @@ class LastWord:
             try:
                 outputs = session.run(case.feeds)
             except NystraError as error:
-                faults.append(f"{_place(case)}: the file fails: {error}")
+                faults.append(f"{_place(case)}: the file fails: {describe_failure(error)}")
                 continue
             got = [outputs[name] for name in names]
             faults += _faults(self.source, case, got, expected, "the file", widen)

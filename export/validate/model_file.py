@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,10 +122,19 @@ def _compare(
         report = validate_against_references(session, references)
     except NystraError as error:
         raise ExportError(
-            f"the file fails at sizes other than the traced one: {error} Give `static` with a "
-            "fixed size"
+            f"the file fails at sizes other than the traced one: {describe_failure(error)}. Give "
+            "`static` with a fixed size"
         ) from error
     return report, time.perf_counter() - begun
+
+
+def describe_failure(error: NystraError) -> str:
+    """Return why a file that is not kept fails, without its path and an engine's own text."""
+    text = str(error).partition("\n")[0].rstrip(".")
+    node, memory = re.search(r"running (\w+) node", text), re.search("not enough memory.*", text)
+    if memory is not None:
+        return memory[0]
+    return text if node is None else f"its operator {node[1]} takes other sizes than it gets"
 
 
 def _pixels(report: ValidationReport) -> int:

@@ -7,11 +7,12 @@ measured whether tiles change the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from torch import nn
 
+from ...core.errors import is_out_of_memory
 from ...core.ports.port import image_size
 from ...models.facts import Facts
 from ...models.registry import FOREIGN, is_own
@@ -24,9 +25,9 @@ from ..load.images import Pixels, feeds_of, photographs
 from ..load.onnx_facts import ARCHITECTURE
 from ..pytorch.network_session import NetworkSession
 
-_STRIP = (64, 320)
-"""Height and width of the part of a photograph for networks of others: two thirds of it are further
-from a border than the tiles, whose side is the largest of `_SIDES`."""
+_STRIPS = ((32, 320), (320, 32))
+"""Heights and widths of the parts of a photograph for networks of others: two thirds of each are
+further from a border than the tiles, whose side is the largest of `_SIDES`."""
 
 _STEP = 1.0 / 255.0
 _SHARE = 0.005
@@ -99,23 +100,52 @@ def measure_tiles(
         facts.size_multiple,
         facts.size_minimum,
     )
-    photograph = read_image(next(iter(photographs().values()))).pixels
-    supported = facts.tiling == "supported"
-    height, width = _STRIP if supported else (_IMAGE, _IMAGE)
-    size = image_size(facts.taken(max(height, facts.size_minimum)), facts.taken(width))
-    (image,) = feeds_of(facts, photograph, size).values()
-    pixels = np.moveaxis(image[0], 0, 2)
-    if supported:  # no two tiles have the same mean
-        ramp = np.linspace(0.0, 4.0, pixels.shape[1], dtype=np.float32)[:, None]
-        pixels = np.minimum(pixels * ramp, 1.0)
-    untiled, _ = restorer(pixels, tile=max(size.values()))
-    tiled = {tile: restorer(pixels, tile=tile)[0] for tile in sides}
-    if supported and all(_is_same(restored, untiled) for restored in tiled.values()):
-        return ()
-    found = [(tile, clip_and_measure_psnr(restored, untiled)) for tile, restored in tiled.items()]
+    if facts.tiling != "supported":
+        return _compare_tiles(restorer, _photograph(facts, (_IMAGE, _IMAGE)), sides)
+    for tile in (sides[-1], sides[-1] // 2):
+        try:
+            return _compare_strips(restorer, facts, tile)
+        except Exception as error:  # it takes no image so long, as with a table of positions
+            if is_out_of_memory(error):
+                raise
+    return ()
+
+
+def _compare_strips(restorer: Restorer, facts: Facts, tile: int) -> TilePsnr:
+    """Return the PSNR of tiles on a strip in which they change the result; empty if in none."""
+    for strip in _STRIPS:
+        part = tuple(side * tile // _SIDES[-1] for side in strip)
+        pixels = _shade(_photograph(facts, part))
+        untiled, _ = restorer(pixels, tile=max(pixels.shape))
+        if not _is_same(restorer(pixels, tile=tile)[0], untiled):
+            return _compare_tiles(restorer, pixels, (tile,))
+    return ()
+
+
+def _compare_tiles(restorer: Restorer, pixels: Pixels, sides: tuple[int, ...]) -> TilePsnr:
+    untiled, _ = restorer(pixels, tile=max(pixels.shape))
+    tiled = [restorer(pixels, tile=tile)[0] for tile in sides]
+    found = [clip_and_measure_psnr(restored, untiled) for restored in tiled]
     return tuple(
-        (tile, min(round(psnr, 1), PSNR_CEILING)) for tile, psnr in found if not math.isnan(psnr)
+        (tile, min(round(psnr, 1), PSNR_CEILING))
+        for tile, psnr in zip(sides, found, strict=True)
+        if not math.isnan(psnr)
     )
+
+
+def _photograph(facts: Facts, part: Sequence[int]) -> Pixels:
+    """Return a part of a photograph, (H, W, C) of at least this height and width."""
+    photograph = read_image(next(iter(photographs().values()))).pixels
+    height, width = (facts.taken(max(side, facts.size_minimum)) for side in part)
+    (image,) = feeds_of(facts, photograph, image_size(height, width)).values()
+    return np.moveaxis(image[0], 0, 2)
+
+
+def _shade(pixels: Pixels) -> Pixels:
+    """Return an image that is bright at its end: no two tiles have the same mean and extremes."""
+    axis = int(pixels.shape[1] > pixels.shape[0])
+    ramp = np.linspace(0.0, 1.0, pixels.shape[axis], dtype=np.float32)
+    return np.minimum(pixels * 4.0, 1.0) * np.expand_dims(ramp, (1 - axis, 2))
 
 
 def _is_same(tiled: Pixels, untiled: Pixels) -> bool:

@@ -117,6 +117,7 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
     size = stated.works or (max(minimum, known),) * 2
     outcome = _outcome(network, stated.inputs, *size)
     if not isinstance(outcome, str):
+        _refuse_infinite(outcome, stated)
         refuse_state(network, stated, [size])
         refuse_random(network, stated, size, outcome)
         single, reason = is_single(network, stated, size)
@@ -202,6 +203,7 @@ def _measure(
     ``first`` is what it returned for the first of ``sizes``, which work. It must be deterministic.
     """
     notes: tuple[str, ...] = ()
+    _refuse_infinite(first, stated)
     if network.sides.multiple != multiple:
         needed = f"it needs {network.sides.describe()}"
         notes = (f"{stated.found(needed)}; they are padded to it",)
@@ -245,6 +247,15 @@ def _wrap_given(network: PaddedNetwork, stated: Stated) -> GivenNetwork:
 def refuse_state(network: PaddedNetwork, stated: Stated, sizes: Sequence[tuple[int, ...]]) -> None:
     """Raise `UnsupportedModelError` if results depend on earlier calls, as `refuse_kept_state`."""
     refuse_kept_state(_wrap_given(network, stated), stated.inputs, sizes, stated.source)
+
+
+def _refuse_infinite(outcome: Outcome | str, stated: Stated) -> None:
+    """Raise if a network returns NaN or infinity for noise: nothing can be compared with it."""
+    if not all(isinstance(tensor, str) or tensor.isfinite().all() for tensor in outcome):
+        raise UnsupportedModelError(
+            f"{stated.source}: the network returns NaN or infinite values for an image of noise, "
+            "so an exported file could not be compared with it"
+        )
 
 
 def refuse_random(

@@ -1,9 +1,11 @@
-"""Numbers and lists that note whether they are read, in place of those that code keeps."""
+"""Numbers, lists and tensors that note whether they are read, in place of those that code keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from torch import Tensor
 
 _WRITES: dict[type, frozenset[str]] = {
     int: frozenset(("__add__", "__radd__", "__sub__")),
@@ -24,9 +26,13 @@ _UNNOTED = frozenset((
 # fmt: on
 
 
+_WRITES_TENSOR = frozenset(("add", "add_", "__radd__", "__set__"))
+"""Functions that only change a tensor."""
+
+
 def can_watch(value: Any) -> bool:
     """Return whether `watch` takes a value."""
-    return type(value) in _WRITES
+    return type(value) in _WRITES or isinstance(value, Tensor)
 
 
 def watch(value: Any, note: Callable[[], None]) -> Any:
@@ -35,10 +41,12 @@ def watch(value: Any, note: Callable[[], None]) -> Any:
     Adding to it is no reading: the sum of a watched number is watched too.
 
     Args:
-        value: An int, a float or a list.
+        value: An int, a float, a list or a tensor.
         note: Called where code compares, converts, indexes or counts it.
     """
     kind = type(value)
+    if isinstance(value, Tensor):
+        return value.detach().clone().as_subclass(_watched_tensor(note))
     return _watched_kind(kind, note)(value)
 
 
@@ -59,3 +67,16 @@ def _watched_kind(kind: Any, note: Callable[[], None]) -> Any:
     names = [name for name in dir(kind) if name not in _UNNOTED]
     watching = type(kind.__name__, (kind,), {name: watched(name) for name in names})
     return watching
+
+
+def _watched_tensor(note: Callable[[], None]) -> Any:
+    class Watched(Tensor):
+        @classmethod
+        def __torch_function__(
+            cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            if func.__name__ not in _WRITES_TENSOR:
+                note()
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    return Watched

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nystra.core.errors import NystraError
 from nystra.export import ExportOptions, Plan, export_module, mechanism
+from nystra.runtime import Session
 
 
 class OfSeveralPatches(nn.Module):
@@ -34,3 +37,5 @@ def test_a_range_starts_above_one_patch(tmp_path: Path) -> None:
     options = ExportOptions(plan=Plan(mechanism("full")), speed=False)
     result = export_module(OfSeveralPatches(), tmp_path / "patches.onnx", options)
     assert "its file takes sides of at least 15 pixels" in result.warnings
+    with pytest.raises(NystraError, match="expected sides of at least 15 pixels"):
+        Session(result.model).run({"input": np.zeros((1, 3, 14, 28), np.float32)})

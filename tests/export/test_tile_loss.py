@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from nystra.core.ports.port import Port
 from nystra.export.validate.tiles import measure_tiles
 from nystra.models.facts import Facts
+from nystra.models.registry import OWN
 
 
 class OfPixels(nn.Module):
@@ -27,6 +28,21 @@ class OfMeans(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = x - x.mean((2, 3), keepdim=True) + 0.5
         return y
+
+
+class OfMaxima(nn.Module):
+    """A network that divides by the largest value of the whole image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x / (x.amax((1, 2, 3), keepdim=True) + 0.1)
+        return y
+
+
+class OfRows(nn.Module):
+    """A network that adds up rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + x.cumsum(2) / 64
 
 
 def facts(tiling: str, **more: Any) -> Facts:
@@ -49,6 +65,13 @@ def test_means_of_the_whole_image_lose_something_in_tiles(tiling: str) -> None:
     (small, at_64), (large, at_128) = measure_tiles(OfMeans(), {}, facts(tiling), steps.append)
     assert (small, large, steps) == (64, 128, ["tiles"])
     assert 5 < at_64 < at_128 < 40
+
+
+@pytest.mark.parametrize("network", [OfMeans, OfMaxima, OfRows])
+def test_tiles_of_own_networks_are_measured(network: type[nn.Module]) -> None:
+    own = replace(facts("supported"), architecture=f"{OWN.name}:Net")
+    assert measure_tiles(network(), {}, own)
+    assert measure_tiles(OfPixels(), {}, own) == ()
 
 
 def test_nothing_is_measured_where_no_image_is_cut() -> None:

@@ -138,6 +138,18 @@ class RunningMean(Net):
         return _mean
 
 
+class OfTicks(Net):
+    """Counts calls in a buffer, and reads it where no trial reaches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("ticks", torch.zeros(()))
+
+    def factor(self, x: Tensor) -> Any:
+        self.ticks += 1
+        return 1 + (self.ticks > 50_000)
+
+
 def in_closure() -> nn.Module:
     largest = 0
 
@@ -162,6 +174,7 @@ KEPT: dict[str, Callable[[], nn.Module]] = {
     "_stats.calls": OfObject,
     "kept": Default,
     "_mean": RunningMean,
+    "ticks": OfTicks,
     "largest": in_closure,
 }
 """Variable that decides the results of later calls -> the network."""
@@ -178,8 +191,22 @@ def test_state_that_cannot_be_seen_is_found_by_its_results() -> None:
         load(Iterated())
 
 
+class Unbounded(Net):
+    def factor(self, x: Tensor) -> Any:
+        return torch.log(x - 0.5)
+
+
+def test_a_network_without_numbers_for_noise_is_named() -> None:
+    with pytest.raises(UnsupportedModelError, match="returns NaN or infinite values for an image"):
+        load(Unbounded())
+
+
 class Unread(Net):
     """Counts and measures, and reads nothing of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("ticks", torch.zeros(()))
 
     def factor(self, x: Tensor) -> Any:
         global _is_warned
@@ -187,6 +214,7 @@ class Unread(Net):
         if not _is_warned:
             _is_warned = True
         type(self).calls += 1
+        self.ticks += 1
         self.runs = getattr(self, "runs", 0) + 1
         _count["calls"] += 1
         _seen.append(tuple(x.shape[:1]))
