@@ -27,6 +27,7 @@ from .examples import by_argument, describe_fixed_shape
 from .marks import mark_translations
 from .nodes import translation_table
 from .programs import export_program, program_of
+from .real_transforms import cut_transforms
 from .shortcuts import (
     decompose_where_needed,
     promote_where_needed,
@@ -117,6 +118,7 @@ def convert_program(
             raise ExportError("torch.onnx.export returned no program")
         expand_calls(made.model, copied, network)
         center_norms(made.model.graph)
+        cut_transforms(made.model.graph)
         # Most nodes have an equal one. The optimizer merges them only after a rule that compares
         # every node with every other, which takes most of the time of an export of CSNLN.
         CommonSubexpressionEliminationPass()(made.model)

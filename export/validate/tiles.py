@@ -145,7 +145,8 @@ def _shade(pixels: Pixels) -> Pixels:
     """Return an image that is bright at its end: no two tiles have the same mean and extremes."""
     axis = int(pixels.shape[1] > pixels.shape[0])
     ramp = np.linspace(0.0, 1.0, pixels.shape[axis], dtype=np.float32)
-    return np.minimum(pixels * 4.0, 1.0) * np.expand_dims(ramp, (1 - axis, 2))
+    shaded: Pixels = np.minimum(pixels * 4.0, 1.0) * np.expand_dims(ramp, (1 - axis, 2))
+    return shaded
 
 
 def _is_same(tiled: Pixels, untiled: Pixels) -> bool:

@@ -77,6 +77,7 @@ def _watched_tensor(note: Callable[[], None]) -> Any:
         ) -> Any:
             if func.__name__ not in _WRITES_TENSOR:
                 note()
-            return super().__torch_function__(func, types, args, kwargs or {})
+            computed: Any = super().__torch_function__
+            return computed(func, types, args, kwargs or {})
 
     return Watched
