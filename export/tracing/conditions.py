@@ -20,7 +20,7 @@ from ...models.sizes.given import shared_copy
 from ...models.sizes.open_caches import open_caches
 from ...models.torch_internals import FakeTensorMode
 from ..differences import relative_difference
-from .deciding_sizes import FreeAxes, Lengths, sizes_deciding_otherwise
+from .deciding_sizes import FreeAxes, Lengths, sizes_deciding_otherwise, value_of
 from .lowering import CHECKS, name_of
 from .size_conditions import Condition, recording
 from .torch_sizes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -113,12 +113,24 @@ def refuse_branches(
                     continue
                 is_of_numbers = all(bool(one.isfinite().all()) for one in right)
                 if is_of_numbers and not _agrees(run, images, right):
-                    raise UnsupportedModelError(_text(changed, size))
+                    own = _own_otherwise(path.conditions, size) or condition
+                    raise UnsupportedModelError(_text((*path.changed, own), size))
             if cases and condition.is_own and is_new and runs < _MOST_PATHS:
                 runs += 1
                 if _key(cases[0]) not in decided:
                     decided[_key(cases[0])] = conditions_at(network, axes, cases[0])
                 paths.append(_Path(cases[0], decided[_key(cases[0])], changed))
+
+
+def _own_otherwise(conditions: Sequence[Condition], size: Lengths) -> Condition | None:
+    """Return the first of the network's own conditions that has another result for a size.
+
+    It explains a difference where one of PyTorch's, which was asked for first, has another too.
+    """
+    for condition in conditions:
+        if condition.is_own and value_of(condition, size) is (not condition.result):
+            return condition
+    return None
 
 
 def _key(lengths: Lengths) -> tuple[tuple[str, int], ...]:

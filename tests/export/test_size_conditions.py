@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from exports import export_session
+from generated_networks import Choice, Generated
 from later import one_in
 from nystra.core.errors import TraceError, UnsupportedModelError
 from one_convolution import OneConvolution
@@ -150,6 +151,15 @@ def test_a_condition_on_sizes_is_named(kind: Any, condition: str, tmp_path: Path
     with pytest.raises(UnsupportedModelError, match=f"decides by {condition} {line}"):
         export_session(kind(), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_condition_of_the_code_is_named_not_one_of_pytorch_at_the_same_size(
+    tmp_path: Path,
+) -> None:
+    """PyTorch asks first whether the part of the padded image is all of it, as at 8x8."""
+    square = Choice("left", "plain", "none", "none", "square", "one", 1)
+    with pytest.raises(UnsupportedModelError, match=r"code .* decides by Eq\(height, width\)"):
+        export_session(Generated(square, 142).eval(), tmp_path)
 
 
 @pytest.mark.parametrize(
