@@ -41,9 +41,6 @@ from ..pytorch.network_session import NetworkSession
 DEFAULT_LIMIT = 55.0
 """dB against exact attention that are sufficient."""
 
-LEAST_LIMIT = 50.0
-"""dB below which sites keep exact attention where no limit is given."""
-
 _MOST_IMAGES = 4
 _RUNS = 3
 """Most runs with chosen settings."""
@@ -92,8 +89,7 @@ def choose_settings(
         resolved: Mechanism of every site under the plan, from `resolve`.
         samples: Inputs by name of the image; the first four are used.
         limit: PSNR in dB against exact attention that is sufficient, that of the mean squared
-            change over the images; None: `DEFAULT_LIMIT` if finer settings reach it, and
-            `LEAST_LIMIT` in any case.
+            change over the images; None: `DEFAULT_LIMIT`.
         progress: Called with the name of each step.
 
     Returns:
@@ -115,7 +111,6 @@ def choose_settings(
         alone = trial.exact | {path: resolved[path] for path in group.paths}
         group.change = trial.change_by(alone) if len(classes) > 1 else before
         group.take_cheap()
-    least = LEAST_LIMIT if limit is None else limit
     limit = DEFAULT_LIMIT if limit is None else limit
     sites, change = dict(resolved), before
     budget = mean_square(limit)
@@ -133,8 +128,8 @@ def choose_settings(
         expected = sum(group.predict() for group in classes)
     exact: dict[str, Mechanism] = {}
     for _ in range(_RUNS):
-        paths = _find_worst(classes, exact, mean_square(least) / max(change, 1e-30))
-        if change <= mean_square(least) or not paths:
+        paths = _find_worst(classes, exact, budget / max(change, 1e-30))
+        if change <= budget or not paths:
             break
         progress(f"run with exact attention at {counted(len(exact) + len(paths), 'site')}")
         exact |= {path: replace(trial.exact[path], reason=_TOO_SHARP) for path in paths}
