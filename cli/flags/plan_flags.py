@@ -104,7 +104,10 @@ def plan_from(args: argparse.Namespace) -> Plan:
         )
     known = mechanism_names()
     if name not in known:
-        raise NystraError(f"--attn {name!r:.40} is unknown; known are {', '.join(known)}")
+        raise NystraError(
+            f"--attn {name!r:.40} is unknown; known are {', '.join(known)}, and for nystra-export "
+            + AUTO
+        )
     values = read_shared(args, _records(), name, "--attn {}")
     return Plan(mechanism(name, **values)).keep_full(args.keep_full)
 

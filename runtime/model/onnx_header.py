@@ -14,6 +14,7 @@ import os
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from ...core.errors import NystraError
@@ -27,6 +28,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 _ANY = range(1, 2**29)
 _FIXED = {FIXED64: 8, FIXED32: 4}
+_CHECKPOINTS = (".safetensors", ".pth", ".pt", ".ckpt")
 
 
 class TruncatedError(ValueError):
@@ -208,14 +210,19 @@ def open_model(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
                 yield data
     except OSError as error:
         raise NystraError(f"cannot read the model {file}: {error.strerror or error}") from error
-    except TruncatedError as error:
-        raise NystraError(
-            f"{file} is a truncated ONNX file: {error}. Copy or export it again."
-        ) from error
     except ValueError as error:
-        raise NystraError(
-            f"{file} is not an ONNX file ({error}): expected a file written by nystra-export"
-        ) from error
+        raise NystraError(_no_model(file, error)) from error
+
+
+def _no_model(file: Path, error: ValueError) -> str:
+    if file.suffix.lower() in _CHECKPOINTS:
+        return (
+            f"{file} is a checkpoint by its name, expected an ONNX file: "
+            f"`nystra-export {file} --attn full -o {file.stem}.onnx` writes it"
+        )
+    if isinstance(error, TruncatedError):
+        return f"{file} is a truncated ONNX file: {error}. Copy or export it again."
+    return f"{file} is not an ONNX file ({error}): expected a file written by nystra-export"
 
 
 def _parse(data: mmap.mmap) -> OnnxHeader:

@@ -87,6 +87,7 @@ def test_bad_usage_is_exit_code_2_and_writes_nothing(
         ([str(tmp_path / "none.pth")], "No such file"),
         ([str(text)], "not a checkpoint"),
         ([str(checkpoint), "--attn", "magic"], "'magic' is unknown; known are full, nystra"),
+        ([str(checkpoint), "--attn", "atuo"], "nystra-published, and for nystra-export auto"),
         (
             [str(checkpoint), "--landmarks", "16"],
             "--landmarks does not apply to --attn full: it is for --attn nystra or nystro",

@@ -127,6 +127,8 @@ def test_bad_input_is_exit_code_2(
 ) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no protobuf")
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(broken.read_bytes())
     fixed = save_upscaler(tmp_path / "fixed.onnx", size=(16, 16), metadata=nystra_metadata())
     for arguments, message in [
         ([str(model), "--sizes", "16"], "--sizes is '16', expected a height x width such as"),
@@ -138,6 +140,7 @@ def test_bad_input_is_exit_code_2(
         ([str(model), "--plot", str(tmp_path / "plot.txt")], "is not a .png"),
         ([str(tmp_path / "none.onnx")], "cannot read the model"),
         ([str(broken)], "is not an ONNX file"),
+        ([str(weights)], "`nystra-export " + str(weights) + " --attn full -o weights.onnx` writes"),
     ]:
         assert main(["bench", *arguments]) == 2, arguments
         assert message in capsys.readouterr().err, arguments
