@@ -65,6 +65,11 @@ def test_a_scale_that_is_no_integer_is_refused() -> None:
         load(HalfAgain())
 
 
+def test_a_stated_size_that_is_cut_is_refused_with_the_reason() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"\(patches\), give --static such sides"):
+        load(Patches(14), probe_size=(64, 64))
+
+
 def test_the_advised_size_fits() -> None:
     port = Port("image", "image", lengths={"channels": 1}, multiple=14)
     assert describe_fixed_shape([port]) == "1x1x70x70"
