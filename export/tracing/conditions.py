@@ -20,8 +20,10 @@ from ...models.sizes.given import shared_copy
 from ...models.sizes.open_caches import open_caches
 from ...models.torch_internals import FakeTensorMode
 from ..differences import relative_difference
+from .alike import Observed, Repeats
 from .deciding_sizes import FreeAxes, Lengths, sizes_deciding_otherwise, value_of
 from .lowering import CHECKS, name_of
+from .shortcuts import without_fake_cache
 from .size_conditions import Condition, recording
 from .torch_sizes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
@@ -71,6 +73,7 @@ def refuse_branches(
     network: nn.Module,
     expected: Callable[[Sequence[Tensor]], Sequence[Tensor]],
     axes: FreeAxes,
+    observed: Observed | None = None,
 ) -> None:
     """Raise where a program is another one than its network for sizes that decide otherwise.
 
@@ -80,6 +83,7 @@ def refuse_branches(
         network: The network that was traced.
         expected: Returns the outputs of the network for its inputs.
         axes: The free axes of the program.
+        observed: As of `export_program`.
 
     Raises:
         UnsupportedModelError: A size gives other results; the message names the condition.
@@ -118,7 +122,7 @@ def refuse_branches(
             if cases and condition.is_own and is_new and runs < _MOST_PATHS:
                 runs += 1
                 if _key(cases[0]) not in decided:
-                    decided[_key(cases[0])] = conditions_at(network, axes, cases[0])
+                    decided[_key(cases[0])] = conditions_at(network, axes, cases[0], observed)
                 paths.append(_Path(cases[0], decided[_key(cases[0])], changed))
 
 
@@ -138,19 +142,23 @@ def _key(lengths: Lengths) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(lengths.items()))
 
 
-def conditions_at(network: nn.Module, axes: FreeAxes, lengths: Lengths) -> list[Condition]:
+def conditions_at(
+    network: nn.Module, axes: FreeAxes, lengths: Lengths, observed: Observed | None = None
+) -> list[Condition]:
     """Return what a network decides for some lengths, in the symbols of its axes.
 
     Args:
         network: It is not modified.
         axes: Its free axes.
         lengths: Of each of them.
+        observed: As of `export_program`: modules of the same structure decide the same.
     """
     # Another type than the number of an axis: one that is 1 has no symbol otherwise.
-    mode = FakeTensorMode(
-        shape_env=ShapeEnv(specialize_zero_one=False, duck_shape=False),
-        allow_non_fake_inputs=True,
-    )
+    with without_fake_cache():
+        mode = FakeTensorMode(
+            shape_env=ShapeEnv(specialize_zero_one=False, duck_shape=False),
+            allow_non_fake_inputs=True,
+        )
     symbols: dict[Any, Any] = {}
     named = {str(symbol): symbol for symbol in axes.symbols.values()}
     inputs = []
@@ -164,6 +172,8 @@ def conditions_at(network: nn.Module, axes: FreeAxes, lengths: Lengths) -> list[
                 symbols[length.node.expr] = named[name]
         inputs.append(fake)
     copied = shared_copy(network)
+    if observed is not None:
+        Repeats(copied, observed)
     with open_caches(copied), recording() as found:
         try:
             with mode, torch.no_grad():

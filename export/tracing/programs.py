@@ -26,6 +26,7 @@ from .copies import Copied
 from .deciding_sizes import FreeAxes, sizes_deciding_otherwise
 from .examples import by_argument, dynamic_shapes, examples_of, images_of, limit_axes, limits_of
 from .lowering import lower_graph, name_of
+from .shortcuts import without_fake_cache
 from .size_conditions import Condition, recording
 from .size_fault import find_limits, size_fault
 from .time_limit import BRANCHES, within_limit
@@ -112,7 +113,7 @@ def export_program(
             whole = _program(shared_copy(network), examples, free)
             axes = FreeAxes.of(whole, names).within(limits)
         with within_limit(ports, BRANCHES):
-            refuse_branches(whole, conditions, network, partial(_outputs, network), axes)
+            refuse_branches(whole, conditions, network, partial(_outputs, network), axes, observed)
     before = copy.deepcopy(program.graph_module.graph)
     if lower_graph(program.graph_module.graph):
         program.graph_module.recompile()
@@ -180,7 +181,8 @@ def _is_random(node: fx.Node) -> bool:
 def _program(
     network: nn.Module, examples: tuple[Tensor, ...], free: tuple[Any, ...] | None
 ) -> ExportedProgram:
-    with torch.no_grad(), without_fast_paths(), open_caches(network):
+    fake_cache = contextlib.nullcontext() if free is None else without_fake_cache()
+    with torch.no_grad(), without_fast_paths(), open_caches(network), fake_cache:
         program = torch.export.export(
             network,
             tuple(tensor.clone() for tensor in examples),

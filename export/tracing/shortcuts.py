@@ -95,6 +95,17 @@ def with_sides_of_one() -> contextlib.AbstractContextManager[None]:
     return _change(_config, "backed_size_oblivious", lambda _: True)
 
 
+def without_fake_cache() -> contextlib.AbstractContextManager[None]:
+    """Keep PyTorch from storing what each operator returns for tensors of free sizes.
+
+    To store it, all expressions of sizes in its result are compared with each other, which takes a
+    third of a trace and decides more than the network does.
+    """
+    from torch._dynamo import config
+
+    return _change(config, "fake_tensor_cache_enabled", lambda _: False)
+
+
 def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:
     """Keep onnxscript's optimizer from a rule whose time grows with the square of the graph."""
     from onnxscript import rewriter

@@ -131,5 +131,5 @@ def _fault_of_output(returned: Tensor, given: Tensor) -> str:
     return (
         f"returns the shape {tuple(returned.shape)} for {tuple(given.shape)}, expected an image "
         "(B, C, H, W) of an integer scale, or logits (B, K); where it cuts sides to a "
-        "multiple (patches), give --static such sides"
+        "multiple (patches), give `static` such sides"
     )

@@ -24,9 +24,11 @@ from nystra.export.tracing.shortcuts import (
     signatures_once,
     translations_once,
     with_sides_of_one,
+    without_fake_cache,
     without_memory_formats,
     without_quadratic_rules,
 )
+from nystra.export.tracing.size_conditions import recording
 from nystra.export.tracing.torch_sizes import ShapeEnv
 from nystra.models.torch_internals import FakeTensorMode
 
@@ -74,6 +76,18 @@ def test_sides_are_compared_with_1(
 ) -> None:
     assert ", 1)" in conditions(contextlib.nullcontext, computed, *shape)
     assert ", 1)" not in conditions(context, computed, *shape)
+
+
+def test_what_operators_return_is_stored_by_comparing_sizes() -> None:
+    def count_decisions(context: Context) -> int:
+        with context():
+            mode = FakeTensorMode(shape_env=ShapeEnv())
+        tensor = mode.from_tensor(torch.zeros(1, 3, 12, 16))
+        with recording("this test") as decided, mode, torch.no_grad():
+            (tensor.permute(0, 2, 3, 1) + 1.0).flatten(1)
+        return len(decided)
+
+    assert count_decisions(contextlib.nullcontext) > count_decisions(without_fake_cache)
 
 
 def test_translations_are_read_at_each_export() -> None:

@@ -66,7 +66,7 @@ def test_a_scale_that_is_no_integer_is_refused() -> None:
 
 
 def test_a_stated_size_that_is_cut_is_refused_with_the_reason() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"\(patches\), give --static such sides"):
+    with pytest.raises(UnsupportedModelError, match=r"\(patches\), give `static` such sides"):
         load(Patches(14), probe_size=(64, 64))
 
 
