@@ -69,16 +69,17 @@ def validation_sizes(facts: Facts) -> list[Size]:
     if facts.sides is not None:
         return batch_sizes(facts.inputs, facts.sides)
     cell, minimum = facts.cell, facts.size_minimum
+    one, two = max(minimum, cell), max(minimum, 2 * cell)
     sizes = [
-        (2 * cell, 2 * cell),
-        (2 * cell + 3, max(minimum, cell + cell // 2 - 1)),
-        (max(minimum, cell // 2 + 1), 2 * cell + cell // 2),
+        (two, two),
+        (two + 3, max(minimum, cell + cell // 2 - 1)),
+        (max(minimum, cell // 2 + 1), two + cell // 2),
     ]
     if max((*(facts.window or ()), facts.size_multiple)) >= _LARGE_SIDE:
         sizes = [
-            (2 * cell, cell),
-            (cell + 3, max(minimum, cell - 5)),
-            (max(minimum, cell // 2 + 1), cell + cell // 2),
+            (two, one),
+            (one + 3, max(minimum, cell - 5)),
+            (max(minimum, cell // 2 + 1), one + cell // 2),
         ]
     return [facts.size(rows, columns) for rows, columns in sizes]
 
