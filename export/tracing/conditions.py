@@ -8,7 +8,7 @@ are compared at that size, and it is seen what the network decides there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -88,12 +88,11 @@ def refuse_branches(
     Raises:
         UnsupportedModelError: A size gives other results; the message names the condition.
     """
-    run = _without_checks(program)
+    comparison = _Comparison(_without_checks(program), expected, axes)
     paths = [_Path(axes.example, conditions)]
     decided: dict[tuple[tuple[str, int], ...], Sequence[Condition]] = {}
-    compared = set[tuple[tuple[str, int], ...]]()
     seen = set[tuple[Any, bool]]()
-    runs = 0
+    followed = 0
     while paths:
         path = paths.pop(0)
         for condition, before in path.later():
@@ -103,27 +102,48 @@ def refuse_branches(
                 continue
             most = _CASES if condition.is_own and is_new else 1
             cases = sizes_deciding_otherwise(condition, before, axes, path.lengths, most)
-            changed = (*path.changed, condition)
             for size in cases:
-                if _key(size) in compared:
-                    continue
-                compared.add(_key(size))
-                images = noise(axes.shapes_of(size), axes.types)
-                try:
-                    right = expected(images)
-                except Exception as error:  # any other means that it does not take this size
-                    if is_out_of_memory(error):
-                        raise
-                    continue
-                is_of_numbers = all(bool(one.isfinite().all()) for one in right)
-                if is_of_numbers and not _agrees(run, images, right):
+                if comparison.differs(size):
                     own = _own_otherwise(path.conditions, size) or condition
                     raise UnsupportedModelError(_text((*path.changed, own), size))
-            if cases and condition.is_own and is_new and runs < _MOST_PATHS:
-                runs += 1
-                if _key(cases[0]) not in decided:
-                    decided[_key(cases[0])] = conditions_at(network, axes, cases[0], observed)
-                paths.append(_Path(cases[0], decided[_key(cases[0])], changed))
+            if not cases or not condition.is_own or not is_new or followed == _MOST_PATHS:
+                continue
+            followed += 1
+            key = _key(cases[0])
+            if key not in decided:
+                decided[key] = conditions_at(network, axes, cases[0], observed)
+            paths.append(_Path(cases[0], decided[key], (*path.changed, condition)))
+
+
+@dataclass
+class _Comparison:
+    """Compares a program with its network, at each size once.
+
+    Attributes:
+        run: The program, as a function of its inputs.
+        expected: As of `refuse_branches`.
+        axes: The free axes.
+    """
+
+    run: Callable[..., Any]
+    expected: Callable[[Sequence[Tensor]], Sequence[Tensor]]
+    axes: FreeAxes
+    _compared: set[tuple[tuple[str, int], ...]] = field(default_factory=set)
+
+    def differs(self, size: Lengths) -> bool:
+        """Return whether the program is off at a size that the network takes, the first time."""
+        if _key(size) in self._compared:
+            return False
+        self._compared.add(_key(size))
+        images = noise(self.axes.shapes_of(size), self.axes.types)
+        try:
+            right = self.expected(images)
+        except Exception as error:  # any other means that it does not take this size
+            if is_out_of_memory(error):
+                raise
+            return False
+        is_of_numbers = all(bool(one.isfinite().all()) for one in right)
+        return is_of_numbers and not _agrees(self.run, images, right)
 
 
 def _own_otherwise(conditions: Sequence[Condition], size: Lengths) -> Condition | None:
