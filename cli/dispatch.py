@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Container, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn
@@ -69,7 +70,16 @@ class _Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         self.given = set()
-        return super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._subparsers is None:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._suggest(unknown[0])}")
+        return parsed, unknown
+
+    def _suggest(self, word: str) -> str:
+        """Return the flag that was probably meant, for the end of a message, or ""."""
+        flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        close = get_close_matches(word.partition("=")[0], flags, 1)
+        return f"; did you mean {close[0]}?" if close else ""
 
     def format_usage(self) -> str:
         """Return one line: what has to be given; the options are listed below it."""

@@ -97,7 +97,11 @@ def test_files_that_are_none_are_refused_by_every_command(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "m.onnx", "-i", "a", "--thread", "1"], "unrecognized arguments: --thread"),
+        (
+            ["run", "m.onnx", "-i", "a", "-o", "b", "--thread", "1"],
+            "unrecognized arguments: --thread 1; did you mean --threads?\n",
+        ),
+        (["run", "m.onnx", "-i", "a", "-o", "b", "--x9"], "unrecognized arguments: --x9\n"),
         (
             ["run", "m.onnx", "-i", "a", "-o", "b", "--threads", "1", "--threads", "1"],
             "given twice",
