@@ -131,10 +131,11 @@ def _compare(
 def describe_failure(error: NystraError) -> str:
     """Return why a file that is not kept fails, without its path and an engine's own text."""
     text = str(error).partition("\n")[0].rstrip(".")
-    node, memory = re.search(r"running (\w+) node", text), re.search("not enough memory.*", text)
+    memory = re.search("not enough memory.*", text)
     if memory is not None:
         return memory[0]
-    return text if node is None else f"its operator {node[1]} takes other sizes than it gets"
+    failed = re.search(r" on ([^:]+): .*running (\w+) node", text)
+    return text if failed is None else f"its operator {failed[2]} does not take {failed[1]}"
 
 
 def _pixels(report: ValidationReport) -> int:
