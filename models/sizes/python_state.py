@@ -233,8 +233,17 @@ def _content(value: Any) -> _Content:
         return {"": value.detach().clone()}
     if isinstance(value, (np.ndarray, set)):
         return {"": value.copy()}
-    names = vars(value) if hasattr(value, "__dict__") else {}
+    names = _attributes_of(value) or {}
     return {name: each for name, each in names.items() if not str(name).startswith("__")}
+
+
+def _attributes_of(value: Any) -> Mapping[str, Any] | None:
+    """Return the attributes of an object, or None; its class may warn where they are asked for."""
+    try:
+        attributes: Mapping[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return attributes
 
 
 def _variables_of(function: FunctionType) -> _Content:
@@ -322,8 +331,9 @@ def describe(value: Any, depth: int = 0) -> Any:
         return [describe(each, depth + 1) for each in value]
     if isinstance(value, (set, frozenset)):
         return sorted(map(str, value))
-    if hasattr(value, "__dict__") and not callable(value):
-        return [(name, describe(each, depth + 1)) for name, each in vars(value).items()]
+    attributes = None if callable(value) else _attributes_of(value)
+    if attributes is not None:
+        return [(name, describe(each, depth + 1)) for name, each in attributes.items()]
     return id(value)
 
 

@@ -19,6 +19,7 @@ from later import one_in
 from nystra.core.errors import UnsupportedModelError
 from nystra.export import ExportOptions, export_module
 from nystra.models import load
+from nystra.models.sizes.python_state import describe
 from nystra.runtime import Session
 from one_convolution import OneConvolution
 
@@ -194,6 +195,19 @@ def test_state_that_cannot_be_seen_is_found_by_its_results() -> None:
 class Unbounded(Net):
     def factor(self, x: Tensor) -> Any:
         return torch.log(x - 0.5)
+
+
+class Deprecated:
+    """As `torch.distributed.reduce_op`, which a network's file may import."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__dict__":
+            raise AssertionError("deprecated")
+        return super().__getattribute__(name)
+
+
+def test_objects_that_warn_of_every_access_are_compared() -> None:
+    assert describe(Deprecated()) == describe(Deprecated()) == []
 
 
 def test_a_network_without_numbers_for_noise_is_named() -> None:
