@@ -35,6 +35,29 @@ class TraceableCall:
             return self.call(network, *inputs)
 
 
+@dataclass(frozen=True)
+class _StatedCall:
+    """Calls a network at the sizes that spandrel states for it: it pads images of others itself.
+
+    Attributes:
+        call: (network, inputs) -> output.
+        multiple: What the sides are multiples of.
+    """
+
+    call: Callable[..., Any]
+    multiple: int
+
+    def __call__(self, network: nn.Module, *inputs: Tensor) -> Any:
+        """Return what the network returns.
+
+        Raises:
+            ValueError: spandrel does not call the network with images of this size.
+        """
+        if any(side % self.multiple for side in inputs[0].shape[-2:]):
+            raise ValueError(f"the sides are no multiples of {self.multiple}")
+        return self.call(network, *inputs)
+
+
 def ports_of(descriptor: Any) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
     """Return the inputs and outputs of a network, without measuring anything."""
     inputs = [Port("input", "image", lengths={"channels": descriptor.input_channels})]
@@ -60,7 +83,8 @@ def try_spandrel_network(descriptor: Any, source: str) -> Trial:
     # The descriptor's own call clips and runs in inference mode, where nothing can be traced.
     call = TraceableCall(descriptor._call_fn)
     network = descriptor.model.float().eval()
-    given = GivenNetwork(network, descriptor._call_fn, inputs, outputs)
+    plain = _StatedCall(descriptor._call_fn, needs.multiple_of)
+    given = GivenNetwork(network, plain, inputs, outputs)
     adapt(network)
     own = own_sides(network, call, inputs)
     sides = Sides(math.lcm(needs.multiple_of, own.multiple), own.border, least=own.least)

@@ -96,6 +96,14 @@ def test_inspect_tells_which_attention_is_replaced(
     assert len(sites) == 2
 
 
+@pytest.mark.full
+def test_a_network_that_spandrel_pads_is_called_at_the_sizes_that_it_states(tmp_path: Path) -> None:
+    """CRAFT takes any size and pads otherwise than spandrel does in front of it."""
+    given = load(save_small("CRAFT", tmp_path / "a.pth")).network.given
+    assert given.outputs_for([torch.rand(1, 3, 24, 32)]) is None
+    assert given.outputs_for([torch.rand(1, 3, 32, 32)]) is not None
+
+
 def test_hyper_parameters_cannot_be_given(compact: Path) -> None:
     with pytest.raises(NystraError, match="from the tensors, so window_size does not apply"):
         load(compact, window_size=8)
