@@ -12,7 +12,6 @@ import os
 import sys
 import traceback
 from collections.abc import Container, Sequence
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn
@@ -77,6 +76,8 @@ class _Parser(argparse.ArgumentParser):
 
     def _suggest(self, word: str) -> str:
         """Return the flag that was probably meant, for the end of a message, or ""."""
+        from difflib import get_close_matches  # of a mistake alone
+
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         close = get_close_matches(word.partition("=")[0], flags, 1)
         return f"; did you mean {close[0]}?" if close else ""

@@ -101,7 +101,10 @@ def measure_tiles(
         facts.size_minimum,
     )
     if facts.tiling != "supported":
-        return _compare_tiles(restorer, _photograph(facts, (_IMAGE, _IMAGE)), sides)
+        pixels = _photograph(facts, (_IMAGE, _IMAGE))
+        untiled, _ = restorer(pixels, tile=max(pixels.shape))
+        tiled = {tile: restorer(pixels, tile=tile)[0] for tile in sides}
+        return _measure(tiled, untiled)
     for tile in (sides[-1], sides[-1] // 2):
         try:
             return _compare_strips(restorer, facts, tile)
@@ -117,19 +120,17 @@ def _compare_strips(restorer: Restorer, facts: Facts, tile: int) -> TilePsnr:
         part = tuple(side * tile // _SIDES[-1] for side in strip)
         pixels = _shade(_photograph(facts, part))
         untiled, _ = restorer(pixels, tile=max(pixels.shape))
-        if not _is_same(restorer(pixels, tile=tile)[0], untiled):
-            return _compare_tiles(restorer, pixels, (tile,))
+        tiled, _ = restorer(pixels, tile=tile)
+        if not _is_same(tiled, untiled):
+            return _measure({tile: tiled}, untiled)
     return ()
 
 
-def _compare_tiles(restorer: Restorer, pixels: Pixels, sides: tuple[int, ...]) -> TilePsnr:
-    untiled, _ = restorer(pixels, tile=max(pixels.shape))
-    tiled = [restorer(pixels, tile=tile)[0] for tile in sides]
-    found = [clip_and_measure_psnr(restored, untiled) for restored in tiled]
+def _measure(tiled: Mapping[int, Pixels], untiled: Pixels) -> TilePsnr:
+    """Return the PSNR of images by the tile that they were run in."""
+    found = [(tile, clip_and_measure_psnr(image, untiled)) for tile, image in tiled.items()]
     return tuple(
-        (tile, min(round(psnr, 1), PSNR_CEILING))
-        for tile, psnr in zip(sides, found, strict=True)
-        if not math.isnan(psnr)
+        (tile, min(round(psnr, 1), PSNR_CEILING)) for tile, psnr in found if not math.isnan(psnr)
     )
 
 
