@@ -21,7 +21,7 @@ from ..core.installation import not_installed
 from ..core.plain_text import printable
 from .console import echo, echo_error, set_flags
 from .flags.option_flags import flags_by_name
-from .interrupt import failing_by_interrupt
+from .interrupt import reraise_interrupt
 
 _COMMANDS = (
     "export",
@@ -132,12 +132,12 @@ def run_nystra(arguments: Sequence[str]) -> int:
 
 
 def build_parsers(
-    wanted: Container[str] = _COMMANDS,
+    commands: Container[str] = _COMMANDS,
 ) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Return the parser of ``nystra``, and that of each command by name.
 
     Args:
-        wanted: Commands whose arguments are added, which takes time.
+        commands: Commands whose arguments are added, which takes time.
     """
     parser = _Parser(
         prog="nystra", description="Export, run and check image restoration transformers."
@@ -145,14 +145,14 @@ def build_parsers(
     parser.add_argument("--version", action="version", version=f"nystra {_version()}")
     group = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     parsers: dict[str, argparse.ArgumentParser] = {}
-    listed = not any(name in wanted for name in _COMMANDS)  # the help of nystra itself
+    listed = not any(name in commands for name in _COMMANDS)  # the help of nystra itself
     for name in _COMMANDS:
-        if not listed and name not in wanted:
+        if not listed and name not in commands:
             parsers[name] = group.add_parser(name)
             continue
         command = _command(name)
         parsers[name] = group.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
-        if name in wanted:
+        if name in commands:
             command.add_arguments(parsers[name])
     return parser, parsers
 
@@ -191,7 +191,7 @@ def _dispatch(
         return error.exit_code
     args.command_line = [parser.prog, *argv]
     try:
-        with failing_by_interrupt():
+        with reraise_interrupt():
             code: int = _command(args.command).run(args)
             sys.stdout.flush()
         return code

@@ -82,7 +82,7 @@ def interruptible(command: Callable[[Sequence[str] | None], int]) -> Command:
 def _code(command: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None) -> int:
     global _over
     try:
-        with failing_by_interrupt():
+        with reraise_interrupt():
             code = command(argv)
             _over = True
             return code
@@ -96,7 +96,7 @@ def _code(command: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
 
 
 @contextmanager
-def failing_by_interrupt() -> Iterator[None]:
+def reraise_interrupt() -> Iterator[None]:
     """Raise KeyboardInterrupt for an error in the block that an interrupt caused."""
     try:
         yield
@@ -111,8 +111,8 @@ def _interrupts() -> Iterator[None]:
     """Handle interrupts in the block, unless another program handles the signals."""
     global _ending, _came, _over
     defaults = (signal.default_int_handler, signal.SIG_DFL)
-    known = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
-    numbers = [number for number in known if signal.getsignal(number) in defaults]
+    signals = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    numbers = [number for number in signals if signal.getsignal(number) in defaults]
     with EndingSignals(numbers, _interrupt, _WORDS) as _ending:
         _came, _over = None, False
         try:

@@ -50,30 +50,30 @@ def install_command(extra: str) -> str:
         requirements = []
     own = dict(_projects(extra, requirements))
     parts = dict.fromkeys(_parts(extra, requirements))
-    wanted = own | {key: value for part in parts for key, value in _projects(part, requirements)}
-    if not wanted:
+    projects = own | {key: value for part in parts for key, value in _projects(part, requirements)}
+    if not projects:
         return f"pip install '.[{extra}]' in a checkout of nystra"
-    missing = [stated for project, stated in wanted.items() if not _is_installed(project)]
+    missing = [stated for project, stated in projects.items() if not _is_installed(project)]
     if missing:
         return " ".join(["pip install", *missing])
     return " ".join(
-        ["pip install --force-reinstall", *(own or wanted).values()]
+        ["pip install --force-reinstall", *(own or projects).values()]
     )  # there, but broken
 
 
 def _projects(extra: str, requirements: list[str]) -> Iterator[tuple[str, str]]:
     for requirement in requirements:
-        found = _REQUIREMENT.match(requirement)
-        if found and found["extra"] == extra and found["project"] != _PACKAGE:
+        match = _REQUIREMENT.match(requirement)
+        if match and match["extra"] == extra and match["project"] != _PACKAGE:
             stated = re.sub(r"\s", "", requirement.partition(";")[0])
-            yield found["project"], f"'{stated}'"
+            yield match["project"], f"'{stated}'"
 
 
 def _parts(extra: str, requirements: list[str]) -> Iterator[str]:
     for requirement in requirements:
-        found = _REQUIREMENT.match(requirement)
-        if found and found["extra"] == extra and found["project"] == _PACKAGE:
-            for part in found["extras"].split(","):
+        match = _REQUIREMENT.match(requirement)
+        if match and match["extra"] == extra and match["project"] == _PACKAGE:
+            for part in match["extras"].split(","):
                 yield part.strip()
                 yield from _parts(part.strip(), requirements)
 

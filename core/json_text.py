@@ -47,7 +47,9 @@ def stable_json(value: Any) -> bytes:
     Tuples become lists, numpy scalars Python numbers, NaN null, infinities the cap of
     `json_number`, and texts what `utf8_text` returns.
     """
-    text = json.dumps(_plain(value), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        _to_json(value), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False
+    )
     return (text + "\n").encode("utf-8")
 
 
@@ -61,15 +63,15 @@ def utf8_text(text: str) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, str):
         return utf8_text(value)
     if isinstance(value, Mapping):
-        return {utf8_text(str(key)): _plain(item) for key, item in value.items()}
+        return {utf8_text(str(key)): _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
-        return _plain(value.item())
+        return _to_json(value.item())
     if isinstance(value, float):
         return json_number(value)
     return value
@@ -183,7 +185,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _LONGEST = 60
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """Return a value as text for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
@@ -213,37 +215,37 @@ def require_version(value: object, where: str, version: int, advice: str) -> dic
     """
     if not isinstance(value, dict):
         raise NystraError(
-            f"{where} is {shown(value)}, expected an object of schema_version {version}: {advice}"
+            f"{where} is {quote(value)}, expected an object of schema_version {version}: {advice}"
         )
     got = value.get("schema_version")
     if not is_whole(got) or got != version:
         raise NystraError(
-            f"{where} has the schema_version {shown(got)}, expected {version}: {advice}"
+            f"{where} has the schema_version {quote(got)}, expected {version}: {advice}"
         )
     return value
 
 
 def require_keys(
-    value: object, where: str, known: Collection[str], required: Collection[str] = ()
+    value: object, where: str, allowed: Collection[str], required: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return an object that has all required keys, and only known ones.
 
     Args:
         value: The decoded JSON.
         where: Its name in messages.
-        known: Keys that it may have.
+        allowed: Keys that it may have.
         required: Those that it must have.
 
     Raises:
         NystraError: It is not an object, or has other keys.
     """
     if not isinstance(value, dict):
-        raise NystraError(f"{where} is {shown(value)}, expected an object of {', '.join(known)}")
+        raise NystraError(f"{where} is {quote(value)}, expected an object of {', '.join(allowed)}")
     wrong = {
-        "unknown": sorted(value.keys() - set(known)),
+        "unknown": sorted(value.keys() - set(allowed)),
         "missing": sorted(set(required) - value.keys()),
     }
     if any(wrong.values()):
-        texts = [f"{kind} keys {shown(keys)}" for kind, keys in wrong.items() if keys]
-        raise NystraError(f"{where}: {', '.join(texts)}; expected are {', '.join(known)}")
+        texts = [f"{kind} keys {quote(keys)}" for kind, keys in wrong.items() if keys]
+        raise NystraError(f"{where}: {', '.join(texts)}; expected are {', '.join(allowed)}")
     return value

@@ -15,14 +15,14 @@ from typing import Any
 
 from .. import __version__
 from .errors import NystraError
-from .json_text import parse_json, shown, stable_json
+from .json_text import parse_json, quote, stable_json
 from .plain_text import PLAIN_NAME, is_plain_line, is_plain_name
 from .ports.listing import read_count, read_ports, read_range, write_ports
 from .ports.port import AXES, Port
 from .ports.preprocessing import Preprocessing, read_preprocessing, write_preprocessing
 
 _PREFIX = "nystra."
-_PLAIN = ("architecture", "scale", "input_channels", "output_channels", "license")
+_SCALARS = ("architecture", "scale", "input_channels", "output_channels", "license")
 _TEXTS_OF_OTHERS = ("architecture", "license")
 _PROVENANCE = ("version", "source_sha256", "psnr_vs_torch")
 
@@ -34,7 +34,7 @@ _MAX_BYTES = 1e12
 
 def key_of(name: str) -> str:
     """Return the key of a field of `ModelMetadata` in a model file."""
-    return name if name in _PLAIN else _PREFIX + name
+    return name if name in _SCALARS else _PREFIX + name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,19 +164,19 @@ def without_provenance(entries: Mapping[str, str]) -> dict[str, str]:
         NystraError: The plan cannot be read.
     """
     left_out = {key_of(name) for name in _PROVENANCE}
-    kept = {key: value for key, value in entries.items() if key not in left_out}
+    remaining = {key: value for key, value in entries.items() if key not in left_out}
     key = key_of("attention")
-    if key in kept:
-        plan = ModelMetadata(attention=kept[key]).attention_plan()
+    if key in remaining:
+        plan = ModelMetadata(attention=remaining[key]).attention_plan()
         plan.pop("source_sha256", None)
-        kept[key] = stable_json(plan).decode()
-    return kept
+        remaining[key] = stable_json(plan).decode()
+    return remaining
 
 
 def _release(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a version; a text that is not a version sorts first."""
-    found = re.match(r"\d{1,9}(\.\d{1,9}){0,3}", version)
-    return tuple(map(int, found[0].split("."))) if found else ()
+    match = re.match(r"\d{1,9}(\.\d{1,9}){0,3}", version)
+    return tuple(map(int, match[0].split("."))) if match else ()
 
 
 @cache
@@ -187,14 +187,14 @@ def _names() -> tuple[str, ...]:
 def _name(text: str, where: str) -> str:
     if is_plain_name(text):
         return text
-    raise NystraError(f"{where} is {shown(text)}, expected {PLAIN_NAME}: export the model again")
+    raise NystraError(f"{where} is {quote(text)}, expected {PLAIN_NAME}: export the model again")
 
 
 def _line(text: str, where: str) -> str:
     if is_plain_line(text):
         return text
     raise NystraError(
-        f"{where} is {shown(text)}, expected one line of words without quotation marks: export the "
+        f"{where} is {quote(text)}, expected one line of words without quotation marks: export the "
         "model again"
     )
 

@@ -87,7 +87,7 @@ class Option:
         Raises:
             NystraError: The type or the range is wrong.
         """
-        return None if value is None and self.default is None else self._accepted(name, value)
+        return None if value is None and self.default is None else self._convert(name, value)
 
     def read(self, name: str, text: str) -> Any:
         """Return the value of a text; arguments and errors as for `accept`."""
@@ -101,11 +101,11 @@ class Option:
         """Return a value as a text that `read` accepts."""
         return str(value)
 
-    def refused(self, name: str, value: Any) -> NystraError:
+    def make_error(self, name: str, value: Any) -> NystraError:
         """Return the error for a value that is not what was expected."""
         return NystraError(f"`{name}` is {value!r:.40}, expected {self.expected}")
 
-    def _accepted(self, name: str, value: Any) -> Any:
+    def _convert(self, name: str, value: Any) -> Any:
         raise NotImplementedError
 
 
@@ -131,22 +131,22 @@ class Options:
     heading: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        for name, kind in self.declared().items():
+        for name, kind in self.list_options().items():
             object.__setattr__(self, name, kind.accept(name, getattr(self, name)))
 
     @classmethod
-    def declared(cls) -> dict[str, Option]:
+    def list_options(cls) -> dict[str, Option]:
         """Return the options that the record declares, by name."""
         metadata = {entry.name: entry.metadata for entry in fields(cls)}  # type: ignore[arg-type]
         return {name: data["option"] for name, data in metadata.items() if "option" in data}
 
     def values(self) -> dict[str, Any]:
         """Return the values by name."""
-        return {name: getattr(self, name) for name in self.declared()}
+        return {name: getattr(self, name) for name in self.list_options()}
 
-    def changed(self) -> dict[str, Any]:
+    def list_changes(self) -> dict[str, Any]:
         """Return the values that are not the default, by name."""
-        kinds = self.declared()
+        kinds = self.list_options()
         return {
             name: value for name, value in self.values().items() if value != kinds[name].default
         }

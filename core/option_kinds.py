@@ -21,7 +21,7 @@ MAX_REAL = 1e9
 """As seconds some thirty years, which every timer takes."""
 
 
-def whole_number(text: str) -> int:
+def parse_whole(text: str) -> int:
     """Return the whole number of a text of ASCII digits, maybe with a sign and spaces around it.
 
     Raises:
@@ -32,7 +32,7 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-def real_number(text: str) -> float:
+def parse_real(text: str) -> float:
     """Return the number of a text of ASCII.
 
     Raises:
@@ -94,11 +94,11 @@ class Number(Option):
         of_type = MAX_WHOLE if self.type is int else MAX_REAL
         return min(self.maximum, of_type if self.hard_maximum is None else self.hard_maximum)
 
-    def refused(self, name: str, value: Any) -> NystraError:
+    def make_error(self, name: str, value: Any) -> NystraError:
         """Return the error for a value, with its upper end if it is above that."""
         if self.maximum == math.inf and isinstance(value, (int, float)) and value > self.largest:
             return NystraError(f"`{name}` is {value}, expected {self._bound(self.largest)} or less")
-        return super().refused(name, value)
+        return super().make_error(name, value)
 
     def _bound(self, bound: float) -> str:
         return f"{bound:.0f}" if self.type is int else f"{bound:g}"
@@ -111,19 +111,19 @@ class Number(Option):
     def read(self, name: str, text: str) -> Any:
         """Return the number of a text."""
         try:
-            value = whole_number(text) if self.type is int else real_number(text)
+            value = parse_whole(text) if self.type is int else parse_real(text)
         except ValueError:
-            raise self.refused(name, text) from None
+            raise self.make_error(name, text) from None
         return self.accept(name, value)
 
     def show(self, value: float) -> str:
         """Return a number without needless digits."""
         return str(value) if self.type is int else f"{value:g}"
 
-    def _accepted(self, name: str, value: Any) -> Any:
+    def _convert(self, name: str, value: Any) -> Any:
         kind: Any = numbers.Integral if self.type is int else numbers.Real
         if isinstance(value, bool) or not isinstance(value, kind) or not self.allows(value):
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return self.type(value)
 
 
@@ -146,7 +146,7 @@ class Bytes(Number):
             r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", text.strip().lower(), re.ASCII
         )
         if match is None:
-            raise self.refused(name, text)
+            raise self.make_error(name, text)
         count = int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
         return int(self.accept(name, count))
 
@@ -165,9 +165,9 @@ class Text(Option):
 
     _expected: ClassVar[str] = "a text"
 
-    def _accepted(self, name: str, value: Any) -> str:
+    def _convert(self, name: str, value: Any) -> str:
         if not isinstance(value, str):
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return value
 
 
@@ -181,16 +181,16 @@ class Words(Option):
 
     def read(self, name: str, text: str) -> tuple[str, ...]:
         """Return the words of a text."""
-        return self._accepted(name, tuple(text.split(",")))
+        return self._convert(name, tuple(text.split(",")))
 
     def show(self, value: tuple[str, ...]) -> str:
         """Return the comma-separated words."""
         return ",".join(value)
 
-    def _accepted(self, name: str, value: Any) -> tuple[str, ...]:
+    def _convert(self, name: str, value: Any) -> tuple[str, ...]:
         words = isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)
         if not words or "" in value:
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return tuple(value)
 
 
@@ -206,12 +206,12 @@ class Pairs(Option):
         """Return the pair of a text."""
         key, sign, value = text.partition("=")
         if not (key and sign and value):
-            raise self.refused(name, text)
+            raise self.make_error(name, text)
         return {key: value}
 
-    def _accepted(self, name: str, value: Any) -> dict[str, Any]:
+    def _convert(self, name: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return dict(value)
 
 
@@ -222,9 +222,9 @@ class File(Option):
     _expected: ClassVar[str] = "a path"
     _placeholder: ClassVar[str] = "FILE"
 
-    def _accepted(self, name: str, value: Any) -> Path:
+    def _convert(self, name: str, value: Any) -> Path:
         if not isinstance(value, (str, os.PathLike)):
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return Path(value)
 
 
@@ -255,9 +255,9 @@ class FileOrWord(Option):
         """The words, and ``FILE``."""
         return self.metavar or "|".join((*self.words, "FILE"))
 
-    def _accepted(self, name: str, value: Any) -> str:
+    def _convert(self, name: str, value: Any) -> str:
         if not isinstance(value, (str, os.PathLike)):
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return os.fspath(value)
 
 
@@ -278,9 +278,9 @@ class Choice(Option):
         """The words."""
         return self.metavar or "|".join(self.choices)
 
-    def _accepted(self, name: str, value: Any) -> str:
+    def _convert(self, name: str, value: Any) -> str:
         if not isinstance(value, str) or value not in self.choices:
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return value
 
 
@@ -315,15 +315,15 @@ class Switch(Option):
     def read(self, name: str, text: str | bool) -> bool:
         """Return the switch of a text, or of a flag without a value."""
         values = {"true": True, "false": False}
-        return self._accepted(name, values.get(text, text) if isinstance(text, str) else text)
+        return self._convert(name, values.get(text, text) if isinstance(text, str) else text)
 
     def show(self, value: bool) -> str:
         """Return ``true`` or ``false``."""
         return str(value).lower()
 
-    def _accepted(self, name: str, value: Any) -> bool:
+    def _convert(self, name: str, value: Any) -> bool:
         if not isinstance(value, bool):
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return value
 
 
@@ -349,25 +349,25 @@ class Grid(Option):
     def read(self, name: str, text: str) -> tuple[int, int]:
         """Return the grid of a text."""
         try:
-            sides = tuple(map(whole_number, text.split("x")))
+            sides = tuple(map(parse_whole, text.split("x")))
         except ValueError:
-            raise self.refused(name, text) from None
+            raise self.make_error(name, text) from None
         if len(sides) == 1:
             if not 1 <= sides[0] <= self.maximum:
-                raise self.refused(name, text)
-            sides = most_square(sides[0])
-        return self._accepted(name, sides)
+                raise self.make_error(name, text)
+            sides = squarest_grid(sides[0])
+        return self._convert(name, sides)
 
     def show(self, value: tuple[int, int]) -> str:
         """Return ``4x4``."""
         return "{}x{}".format(*value)
 
-    def _accepted(self, name: str, value: Any) -> tuple[int, int]:
+    def _convert(self, name: str, value: Any) -> tuple[int, int]:
         if not (isinstance(value, (list, tuple)) and [type(side) for side in value] == [int, int]):
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         rows, columns = value
         if min(rows, columns) < 1 or max(rows, columns) > 9999:  # such numbers are not printed
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         require_count(name, f"{rows}x{columns}", rows * columns, self.things, self.maximum)
         return rows, columns
 
@@ -382,7 +382,7 @@ def require_count(name: str, text: str, count: int, things: str, maximum: int) -
         raise NystraError(f"`{name}` is {text:.40}, {count} {things}; at most {maximum}")
 
 
-def most_square(count: int) -> tuple[int, int]:
+def squarest_grid(count: int) -> tuple[int, int]:
     """Return rows and columns of the most square grid of ``count`` cells, rows the fewer."""
     rows = max(side for side in range(1, int(count**0.5) + 1) if count % side == 0)
     return rows, count // rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """Return ``1 site``, ``2 sites``: a number with a noun whose plural ends in s."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 

@@ -19,8 +19,8 @@ def is_model_name(name: str, *, dots: bool = True) -> bool:
         name: The name.
         dots: Whether it may contain dots, though not at its ends.
     """
-    plain = rf"[A-Za-z0-9_][A-Za-z0-9_{'.-' if dots else '-'}]{{0,{_LONGEST - 1}}}"
-    return re.fullmatch(plain, name) is not None and _RESERVED.fullmatch(name) is None
+    pattern = rf"[A-Za-z0-9_][A-Za-z0-9_{'.-' if dots else '-'}]{{0,{_LONGEST - 1}}}"
+    return re.fullmatch(pattern, name) is not None and _RESERVED.fullmatch(name) is None
 
 
 def check_model_name(name: str | None, *, dots: bool = True) -> None:

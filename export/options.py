@@ -16,8 +16,8 @@ from ..core.option_kinds import (
     Number,
     Switch,
     Text,
+    parse_whole,
     require_count,
-    whole_number,
 )
 from ..runtime.options import OVERWRITE
 from .attention.as_trained.parameters import AsTrained
@@ -41,14 +41,14 @@ class Shape(Option):
     def read(self, name: str, text: str) -> tuple[int, ...]:
         """Return the shape in a text."""
         try:
-            return self._accepted(name, tuple(map(whole_number, text.split("x"))))
+            return self._convert(name, tuple(map(parse_whole, text.split("x"))))
         except ValueError:
-            raise self.refused(name, text) from None
+            raise self.make_error(name, text) from None
 
-    def _accepted(self, name: str, value: Any) -> tuple[int, ...]:
+    def _convert(self, name: str, value: Any) -> tuple[int, ...]:
         integers = isinstance(value, (tuple, list)) and all(type(size) is int for size in value)
         if not integers or min(value, default=0) < 1:
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         text = "x".join(map(str, value))
         require_count(name, text, math.prod(value), "values", _MAX_VALUES)
         return tuple(value)

@@ -117,8 +117,8 @@ class Transform:
         """The parameters that differ from the defaults, as `with_parameters` takes them."""
         if self.parameters is None:
             return ""
-        kinds = self.parameters.declared()
-        changed = self.parameters.changed().items()
+        kinds = self.parameters.list_options()
+        changed = self.parameters.list_changes().items()
         return ",".join(f"{name}={kinds[name].show(value)}" for name, value in changed)
 
     def with_parameters(self, text: str) -> Transform:
@@ -132,7 +132,7 @@ class Transform:
         """
         if not text:
             return self
-        kinds = {} if self.parameters is None else self.parameters.declared()
+        kinds = {} if self.parameters is None else self.parameters.list_options()
         values: dict[str, Any] = {}
         for part in text.split(","):
             name, _, value = part.partition("=")
@@ -188,7 +188,7 @@ def parameters_help() -> str:
     texts = []
     for row in _ROWS:
         if row.parameters is not None:
-            kinds = row.parameters.declared()
+            kinds = row.parameters.list_options()
             form = ",".join(f"{name}={kind.placeholder}" for name, kind in kinds.items())
             meanings = ", ".join(f"{name}: {kind.help}" for name, kind in kinds.items())
             texts.append(f"; {row.name}:{form} sets {meanings}")

@@ -54,10 +54,10 @@ def open_library(name: str, interface: int) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     for text in ("version", "error"):
         getattr(library, f"{name}_{text}").restype = ctypes.c_char_p
-    if (found := getattr(library, f"{name}_interface")()) != interface:
+    if (actual := getattr(library, f"{name}_interface")()) != interface:
         version = getattr(library, f"{name}_version")().decode()
         raise BackendUnavailableError(
-            f"{path} of nystra {version} has interface {found}; expected {interface}: "
+            f"{path} of nystra {version} has interface {actual}; expected {interface}: "
             "build it again"
         )
     return library

@@ -96,9 +96,9 @@ class Address(Option):
         "local or HOST:PORT, as `ray start --head` prints it (port 6379, not the client's ray://)"
     )
 
-    def _accepted(self, name: str, value: Any) -> str:
+    def _convert(self, name: str, value: Any) -> str:
         if value != LOCAL and not (isinstance(value, str) and _ADDRESS.fullmatch(value)):
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return str(value)
 
 

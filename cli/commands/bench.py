@@ -141,13 +141,13 @@ def _sizes(args: argparse.Namespace) -> Sequence[Size]:
     if args.sizes is not None:
         for model, stated in facts.items():
             if not any(set(SIDES) <= set(port.axes) for port in stated.inputs):
-                taken = ", ".join(f"{port.name} ({', '.join(port.axes)})" for port in stated.inputs)
+                axes = ", ".join(f"{port.name} ({', '.join(port.axes)})" for port in stated.inputs)
                 raise NystraError(
                     f"--sizes does not apply to {model}, whose inputs have no height and width: "
-                    f"{taken}. Omit --sizes"
+                    f"{axes}. Omit --sizes"
                 )
-        wanted: Sequence[Size] = args.sizes
-        return wanted
+        requested: Sequence[Size] = args.sizes
+        return requested
     own = [stated.sides for stated in facts.values() if stated.sides is not None]
     different = [sides for place, sides in enumerate(own) if sides not in own[:place]]
     return different or [image_size(128, 128)]

@@ -89,12 +89,12 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.backends import backend_names, find_backend
 
     kind = find_backend(args.backend)
-    own = {name: _applying(find_backend(name)) for name in backend_names()}
+    own = {name: _list_applicable(find_backend(name)) for name in backend_names()}
     if kind.build_options is None:
         takers = " or ".join(name for name, options in own.items() if options)
         raise NystraError(f"{args.backend} builds no engines: expected {takers}")
     for option_name in dict.fromkeys(name for options in own.values() for name in options):
-        if getattr(args, option_name) and option_name not in _applying(kind):
+        if getattr(args, option_name) and option_name not in _list_applicable(kind):
             takers = " or ".join(name for name, options in own.items() if option_name in options)
             raise NystraError(f"`{option_name}` does not apply to {args.backend}, only to {takers}")
     if args.sizes and not args.dry_run:
@@ -146,11 +146,11 @@ def _options(args: argparse.Namespace, kind: Any) -> Any:
     return kind(args.backend, shapes, **option_values(args, kind))
 
 
-def _applying(kind: type[Backend]) -> list[str]:
+def _list_applicable(kind: type[Backend]) -> list[str]:
     if kind.build_options is None:
         return []
-    more = EngineOptions.declared() if kind.engine is not None else {}
-    return [name for name in (*kind.build_options.declared(), *more) if name != "backend"]
+    more = EngineOptions.list_options() if kind.engine is not None else {}
+    return [name for name in (*kind.build_options.list_options(), *more) if name != "backend"]
 
 
 def _dry_run(args: argparse.Namespace, model: EngineModel, options: BuildOptions) -> int:

@@ -203,10 +203,10 @@ def _inspect_model(args: argparse.Namespace) -> int:
         echo(f"provider: {assignment.sentence()}")
     if nodes:
         named = {name.partition("#")[0] for name, _ in nodes}
-        plain = [(n, site["mechanism"], "plain") for n, site in sites.items() if n not in named]
-        print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes), *plain])
+        unfused = [(n, site["mechanism"], "plain") for n, site in sites.items() if n not in named]
+        print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes), *unfused])
         echo("path: kernel, a fused kernel of the library; body, standard operators in its place")
-        if plain:
+        if unfused:
             echo("plain: attention of standard operators only")
     else:
         echo("no nystra nodes: plain ONNX")

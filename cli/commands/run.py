@@ -70,11 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help=".onnx file")
     add_options(parser, FileOptions)
     add_output_arguments(parser)
-    shown = {"quiet"}  # of every command
+    added = {"quiet"}  # of every command
     for record in _records():
         group = parser.add_argument_group(record.heading) if record.heading else parser
-        add_options(group, record, [name for name in record.declared() if name not in shown])
-        shown |= record.declared().keys()
+        add_options(group, record, [name for name in record.list_options() if name not in added])
+        added |= record.list_options().keys()
     _add_cluster_arguments(parser)
     add_session_arguments(parser)
 
@@ -141,11 +141,13 @@ def _options(args: argparse.Namespace, task: Task, name: str) -> list[Options]:
     if args.output is None and task.needs_output:
         raise NystraError(f"a model of the task {name!r} needs an output: give -o")
     own = [record() for record in task.options]
-    known = {"quiet"}.union(*(record.declared() for record in own))  # quiet: of every command
-    others = {key: kind for record in _records() for key, kind in record.declared().items()}
+    applicable = {"quiet"}.union(
+        *(record.list_options() for record in own)
+    )  # quiet: of every command
+    others = {key: kind for record in _records() for key, kind in record.list_options().items()}
     foreign = [
         f"`{key}`"
-        for key in sorted(others.keys() - known)
+        for key in sorted(others.keys() - applicable)
         if getattr(args, key) != others[key].default
     ]
     if foreign:
@@ -187,9 +189,9 @@ def _reporter(summary: Summary, *, quiet: bool, verbose: bool) -> Report | None:
         now = time.perf_counter()
         if done < total and (done % max(10, total // 20) == 0 or now - last > _LONG):
             failed = f", {counts['failed']} failed" if counts["failed"] else ""
-            left = _duration((now - begin) / done * (total - done))
+            remaining = _duration((now - begin) / done * (total - done))
             echo(
-                f"{done} of {total} {result.things}{failed}, {left} left",
+                f"{done} of {total} {result.things}{failed}, {remaining} left",
                 file=sys.stderr,
                 flush=True,
             )

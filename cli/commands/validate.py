@@ -130,7 +130,7 @@ def _layerwise(args: argparse.Namespace, requested: Requested) -> int:
     from ...runtime.model.onnx_header import read_onnx_header
 
     if requested or args.sheet is not None:
-        names = [f"`{name}`" for _, options in requested for name in options.changed()]
+        names = [f"`{name}`" for _, options in requested for name in options.list_changes()]
         names += [] if args.sheet is None else ["`sheet`"]
         raise NystraError(f"`layerwise` compares layers only: omit {', '.join(names)}")
     if args.precision is not None:

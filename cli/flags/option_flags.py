@@ -33,7 +33,7 @@ def add_options(
         names: Those that are added, in this order; None adds all.
         **docs: What an option means, where the record does not say it in full.
     """
-    options = record.declared()
+    options = record.list_options()
     flags = flags_by_name(parser) | {name: flag_of(name, kind) for name, kind in options.items()}
     for name in options if names is None else names:
         doc = docs.get(name, options[name].doc)
@@ -116,7 +116,7 @@ def _spell_flag(name: str) -> str:
 
 def option_values(args: argparse.Namespace, record: type[Options]) -> dict[str, Any]:
     """Return the values that the flags of a record were given, or their defaults, by name."""
-    return {name: getattr(args, name) for name in record.declared()}
+    return {name: getattr(args, name) for name in record.list_options()}
 
 
 def flags_by_name(parser: argparse._ActionsContainer) -> dict[str, str]:

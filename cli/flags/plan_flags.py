@@ -102,10 +102,10 @@ def plan_from(args: argparse.Namespace) -> Plan:
             "--attn auto is for nystra-export, which writes the plan next to the model file: "
             "give that file with --plan"
         )
-    known = mechanism_names()
-    if name not in known:
+    names = mechanism_names()
+    if name not in names:
         raise NystraError(
-            f"--attn {name!r:.40} is unknown; known are {', '.join(known)}, and for nystra-export "
+            f"--attn {name!r:.40} is unknown; known are {', '.join(names)}, and for nystra-export "
             + AUTO
         )
     values = read_shared(args, _records(), name, "--attn {}")

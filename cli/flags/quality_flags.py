@@ -27,7 +27,7 @@ def add_quality_arguments(parser: argparse.ArgumentParser, *, fixed: bool = Fals
 
     for quality in task_qualities().values():
         left_out = quality.fixed if fixed else ()
-        names = [name for name in quality.options.declared() if name not in left_out]
+        names = [name for name in quality.options.list_options() if name not in left_out]
         add_options(parser, quality.options, names)
 
 
@@ -41,9 +41,9 @@ def read_requested_qualities(args: argparse.Namespace) -> Requested:
 
     requested: Requested = []
     for quality in task_qualities().values():
-        names = [name for name in quality.options.declared() if hasattr(args, name)]
+        names = [name for name in quality.options.list_options() if hasattr(args, name)]
         options = quality.options(**{name: getattr(args, name) for name in names})
-        if options.changed().keys() - set(quality.fixed):
+        if options.list_changes().keys() - set(quality.fixed):
             requested.append((quality, options))
     return requested
 
@@ -55,7 +55,7 @@ def check_requested(session: Session, requested: Requested) -> None:
     for quality, options in requested:
         own = find_task(session).quality
         if own is None or own().name != quality.name:
-            names = ", ".join(f"`{name}`" for name in options.changed())
+            names = ", ".join(f"`{name}`" for name in options.list_changes())
             raise NystraError(
                 f"{names}: does not apply to a model of the task {session.facts.task!r}"
             )

@@ -32,7 +32,7 @@ def add_shared_options(
     for name, users in _users(records).items():
         if users not in groups:
             groups[users] = parser.add_argument_group(title.format(", ".join(users)))
-        kinds = {user: records[user].declared()[name] for user in users}
+        kinds = {user: records[user].list_options()[name] for user in users}
         add_option(groups[users], name, kinds[users[0]], help=_help(kinds))
 
 
@@ -65,7 +65,7 @@ def read_shared(
     Raises:
         NystraError: An option of another record was given, or a text is not a value of its option.
     """
-    kinds = records[chosen].declared()
+    kinds = records[chosen].list_options()
     texts = read_given_texts(args, records)
     for name in texts:
         if name not in kinds:
@@ -79,12 +79,12 @@ def read_shared(
 
 def flag_among(records: Records, name: str) -> str:
     """Return the flag of an option, whichever record has it."""
-    return flag_of(name, records[_users(records)[name][0]].declared()[name])
+    return flag_of(name, records[_users(records)[name][0]].list_options()[name])
 
 
 def _users(records: Records) -> dict[str, tuple[str, ...]]:
     users: dict[str, tuple[str, ...]] = {}
     for record, kind in records.items():
-        for name in kind.declared():
+        for name in kind.list_options():
             users[name] = (*users.get(name, ()), record)
     return users

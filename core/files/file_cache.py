@@ -98,15 +98,15 @@ def _find(place: Path, key: str) -> Path | None:
 
 def _write(place: Path, key: str, write: Callable[[Path], None]) -> Path:
     with scratch_folder() as scratch:
-        made = scratch / "model.onnx"
-        write(made)
-        target, digest = put_file(place, key, made, ".onnx")
+        model = scratch / "model.onnx"
+        write(model)
+        target, digest = put_file(place, key, model, ".onnx")
     write_record(_record(place, key), {"key": key, "file": target.name, "sha256": digest})
     _trim(place, target)
     return target
 
 
-def _trim(place: Path, kept: Path) -> None:
+def _trim(place: Path, newest: Path) -> None:
     """Remove files that were not used for longest, until the others are small enough."""
     files = []
     for path in place.glob("*.onnx"):
@@ -117,7 +117,7 @@ def _trim(place: Path, kept: Path) -> None:
     for _, size, path in sorted(files):
         if total <= MOST_BYTES:
             return
-        if path != kept:
+        if path != newest:
             total -= size
             key = path.name.partition(".")[0]
             for old in (*place.glob(f"{key}.*json"), path):

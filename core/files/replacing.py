@@ -18,7 +18,7 @@ _LINKS = 40
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 """Errors of file systems that have no `fsync`."""
 
-_HERE = -100  # AT_FDCWD
+_CURRENT_FOLDER = -100  # AT_FDCWD
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, and RENAME_SWAP of macOS
 
 
@@ -88,7 +88,7 @@ def exchange(first: Path, second: Path) -> bool:
     paths = os.fsencode(first), os.fsencode(second)
     status = -1
     if sys.platform == "linux" and hasattr(library, "renameat2"):
-        status = library.renameat2(_HERE, paths[0], _HERE, paths[1], _EXCHANGE)
+        status = library.renameat2(_CURRENT_FOLDER, paths[0], _CURRENT_FOLDER, paths[1], _EXCHANGE)
     elif sys.platform == "darwin" and hasattr(library, "renamex_np"):
         status = library.renamex_np(*paths, _EXCHANGE)
     return status == 0

@@ -82,11 +82,11 @@ def remove_own() -> None:
         _remove(folder, lambda owner: owner == own)
 
 
-def _remove(folder: Path, wanted: Callable[[tuple[str, str]], bool]) -> None:
+def _remove(folder: Path, is_stale: Callable[[tuple[str, str]], bool]) -> None:
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
             match = _NAME.fullmatch(entry.name)
-            if match is None or not wanted((match[1], match[2])) or not is_mine(Path(entry.path)):
+            if match is None or not is_stale((match[1], match[2])) or not is_mine(Path(entry.path)):
                 continue
             remove_entry(Path(entry.path))
 

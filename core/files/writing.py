@@ -101,7 +101,7 @@ def _is_path(name: object) -> bool:
 class _File:
     """A file to write: the name that was given, the file it leads to, and the new content."""
 
-    given: Path
+    path: Path
     target: Path
     temporary: Path
 
@@ -124,9 +124,9 @@ class FileSet:
             NystraError: The folder does not exist or cannot be written, or ``path`` is neither a
                 file nor a link.
         """
-        given = Path(path)
-        with _translate_errors(given, all_errors=True):
-            target = follow_links(given)
+        source = Path(path)
+        with _translate_errors(source, all_errors=True):
+            target = follow_links(source)
         check_writable_folder(target.parent)
         if target.exists() and not (target.is_file() or target.is_symlink()):
             what = "a folder" if target.is_dir() else "a device or pipe"
@@ -134,8 +134,8 @@ class FileSet:
                 f"cannot write {path}: it is {what}, expected a file. Choose another output."
             )
         remove_leftovers(target.parent.absolute())
-        new = temporary_path(target.with_name(given.name))
-        self._files[given] = _File(given, target, new)
+        new = temporary_path(target.with_name(source.name))
+        self._files[source] = _File(source, target, new)
         return new
 
     def write(self, path: str | os.PathLike[str], data: bytes) -> None:
@@ -144,7 +144,7 @@ class FileSet:
 
     def commit(self) -> None:
         """Rename all files, the leader last; on an error restore the former ones."""
-        files = sorted(self._files.values(), key=lambda file: file.given == self._leader)
+        files = sorted(self._files.values(), key=lambda file: file.path == self._leader)
         for file in files:
             sync_file(file.temporary)
             keep_access(file.target, file.temporary)
@@ -178,12 +178,12 @@ class FileSet:
 
 
 def _second_name(target: Path) -> Path:
-    kept = temporary_path(target)
+    backup = temporary_path(target)
     try:
-        os.link(target, kept, follow_symlinks=False)
+        os.link(target, backup, follow_symlinks=False)
     except (OSError, NotImplementedError):  # a file system without links
-        shutil.copy2(target, kept, follow_symlinks=False)
-    return kept
+        shutil.copy2(target, backup, follow_symlinks=False)
+    return backup
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..option import Option
-from ..option_kinds import require_count, whole_number
+from ..option_kinds import parse_whole, require_count
 from .port import SIDES, Size, image_size, size_text
 
 MAX_PIXELS = 1 << 28
@@ -25,21 +25,21 @@ class ImageSize(Option):
     def read(self, name: str, text: str) -> Size:
         """Return the size of a text."""
         try:
-            height, width = map(whole_number, text.split("x"))
+            height, width = map(parse_whole, text.split("x"))
         except ValueError:
-            raise self.refused(name, text) from None
+            raise self.make_error(name, text) from None
         if min(height, width) < 1:
-            raise self.refused(name, text)
-        return self._accepted(name, image_size(height, width))
+            raise self.make_error(name, text)
+        return self._convert(name, image_size(height, width))
 
     def show(self, value: Size) -> str:
         """Return ``64x96``."""
         return size_text(value)
 
-    def _accepted(self, name: str, value: Any) -> Size:
+    def _convert(self, name: str, value: Any) -> Size:
         sides = isinstance(value, Mapping) and value.keys() == set(SIDES)
         if not sides or not all(type(side) is int and side > 0 for side in value.values()):
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         require_count(name, size_text(value), math.prod(value.values()), "pixels", MAX_PIXELS)
         return dict(value)
 
@@ -64,9 +64,9 @@ class ImageSizes(Option):
         """Return ``128x128,64x96``."""
         return ",".join(map(_SIZE.show, value))
 
-    def _accepted(self, name: str, value: Any) -> tuple[Size, ...]:
+    def _convert(self, name: str, value: Any) -> tuple[Size, ...]:
         if not isinstance(value, (list, tuple)) or not value:
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return tuple(_SIZE.accept(name, size) for size in value)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..option import Option
-from ..option_kinds import whole_number
+from ..option_kinds import parse_whole
 
 Shape = tuple[int, ...]
 
@@ -25,20 +25,20 @@ class InputShapes(Option):
         for part in text.split(","):
             tensor, _, sizes = part.rpartition(":")
             try:
-                shapes[tensor] = tuple(map(whole_number, sizes.split("x")))
+                shapes[tensor] = tuple(map(parse_whole, sizes.split("x")))
             except ValueError:
-                raise self.refused(name, text) from None
+                raise self.make_error(name, text) from None
         if "" in shapes or any(min(shape) < 1 for shape in shapes.values()):
-            raise self.refused(name, text)
+            raise self.make_error(name, text)
         return shapes
 
     def show(self, value: Mapping[str, Shape]) -> str:
         """Return shapes as text, in the form of trtexec."""
         return ",".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in value.items())
 
-    def _accepted(self, name: str, value: Any) -> dict[str, Shape]:
+    def _convert(self, name: str, value: Any) -> dict[str, Shape]:
         if isinstance(value, str):
             return self.read(name, value)
         if not isinstance(value, Mapping) or not value:
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return self.read(name, self.show(value))

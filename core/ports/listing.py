@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import NystraError
-from ..json_text import is_number, is_whole, parse_json, shown
+from ..json_text import is_number, is_whole, parse_json, quote
 from ..plain_text import PLAIN_NAME, is_plain_name
 from .port import AXES, IMAGE_AXES, Port
 
@@ -72,7 +72,7 @@ def read_range(where: str, value: Any) -> tuple[float, float]:
         low, high = float(value[0]), float(value[1])
         if low < high:
             return low, high
-    raise NystraError(f"{where} has the range {shown(value)}, expected two numbers [low, high]")
+    raise NystraError(f"{where} has the range {quote(value)}, expected two numbers [low, high]")
 
 
 def read_count(where: str, value: Any, largest: int) -> int:
@@ -84,16 +84,16 @@ def read_count(where: str, value: Any, largest: int) -> int:
     if is_whole(value) and 1 <= value <= largest:
         return value
     raise NystraError(
-        f"{where} has the number {shown(value)}, expected a whole number from 1 to {largest}"
+        f"{where} has the number {quote(value)}, expected a whole number from 1 to {largest}"
     )
 
 
 def _port(entry: dict[str, Any], listing: str) -> Port:
-    where = f"{listing} of {shown(entry.get('name'))}"
+    where = f"{listing} of {quote(entry.get('name'))}"
     texts = {"name": None, "role": None, "dtype": Port.dtype} | entry
     for key in ("name", "role", "dtype"):
         if not isinstance(texts[key], str) or not is_plain_name(texts[key]):
-            raise NystraError(f"{where} has the {key} {shown(texts[key])}, expected {PLAIN_NAME}")
+            raise NystraError(f"{where} has the {key} {quote(texts[key])}, expected {PLAIN_NAME}")
     return Port(
         texts["name"],
         texts["role"],
@@ -105,10 +105,10 @@ def _port(entry: dict[str, Any], listing: str) -> Port:
 
 
 def _axes(where: str, layout: Any) -> tuple[str, ...]:
-    known = isinstance(layout, str) and len(set(layout)) == len(layout) <= len(_AXIS_OF)
-    if not known or not layout or not set(layout) <= _AXIS_OF.keys():
+    is_unique = isinstance(layout, str) and len(set(layout)) == len(layout) <= len(_AXIS_OF)
+    if not is_unique or not layout or not set(layout) <= _AXIS_OF.keys():
         raise NystraError(
-            f"{where} has the layout {shown(layout)}, expected letters of "
+            f"{where} has the layout {quote(layout)}, expected letters of "
             f"{''.join(_AXIS_OF)} such as NCHW, each once"
         )
     return tuple(_AXIS_OF[letter] for letter in layout)

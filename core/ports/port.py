@@ -125,10 +125,10 @@ class Port:
                     "rename it"
                 )
         if self.role == CONDITION and self.axes not in tuple(CONDITION_AXES):
-            known = " or ".join(f"({', '.join(axes)})" for axes in CONDITION_AXES)
+            expected = " or ".join(f"({', '.join(axes)})" for axes in CONDITION_AXES)
             raise NystraError(
                 f"the condition {self.name!r} has the axes ({', '.join(self.axes)}), expected "
-                f"{known}: declare them with Port(axes=...)"
+                f"{expected}: declare them with Port(axes=...)"
             )
 
     @property
@@ -139,8 +139,8 @@ class Port:
     @property
     def sides(self) -> dict[str, int] | None:
         """Height and width if both are fixed, otherwise None."""
-        known = {axis: self.lengths[axis] for axis in SIDES if axis in self.lengths}
-        return known if len(known) == len(SIDES) else None
+        lengths = {axis: self.lengths[axis] for axis in SIDES if axis in self.lengths}
+        return lengths if len(lengths) == len(SIDES) else None
 
     @property
     def has_sides(self) -> bool:
@@ -176,13 +176,13 @@ class Port:
         Raises:
             NystraError: A fixed axis gets another length, or an axis has no length.
         """
-        wanted = {
+        requested = {
             axis: size[self.size_name(axis)] for axis in self.axes if self.size_name(axis) in size
         }
-        own = {axis: self.lengths.get(axis, length) for axis, length in wanted.items()}
-        if own != wanted:
+        own = {axis: self.lengths.get(axis, length) for axis, length in requested.items()}
+        if own != requested:
             raise NystraError(
-                f"{self.name!r} has the fixed size {size_text(own)}, got {size_text(wanted)}: "
+                f"{self.name!r} has the fixed size {size_text(own)}, got {size_text(requested)}: "
                 "use the fixed size"
             )
         return tuple(self._length(axis, size) for axis in self.axes)
@@ -218,7 +218,7 @@ def size_text(size: Size) -> str:
     return "x".join(map(str, size.values()))
 
 
-_MOST = 1e9
+_LARGEST = 1e9
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)"
 _RANGE = re.compile(rf"(?:({_NUMBER})\.\.)?({_NUMBER})", re.ASCII)
 
@@ -242,23 +242,23 @@ class ValueRanges(Option):
         for part in text.split(","):
             match = _RANGE.fullmatch(part.strip())
             if match is None:
-                raise self.refused(name, text)
+                raise self.make_error(name, text)
             ranges.append((float(match[1] or 0), float(match[2])))
-        return self._accepted(name, ranges * 2 if len(ranges) == 1 else ranges)
+        return self._convert(name, ranges * 2 if len(ranges) == 1 else ranges)
 
     def show(self, value: tuple[Range, Range]) -> str:
         """Return ``0..255``."""
         texts = [f"{low:g}..{high:g}" for low, high in value]
         return texts[0] if texts[0] == texts[1] else ",".join(texts)
 
-    def _accepted(self, name: str, value: Any) -> tuple[Range, Range]:
+    def _convert(self, name: str, value: Any) -> tuple[Range, Range]:
         if isinstance(value, str):
             return self.read(name, value)
         if is_number(value):
             value = [[0, value]] * 2
         pairs = [tuple(pair) for pair in value if isinstance(pair, (list, tuple))]
         if len(pairs) != 2 or not all(map(_is_range, pairs)):
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return (
             (float(pairs[0][0]), float(pairs[0][1])),
             (float(pairs[1][0]), float(pairs[1][1])),
@@ -266,6 +266,6 @@ class ValueRanges(Option):
 
 
 def _is_range(pair: tuple[Any, ...]) -> bool:
-    if len(pair) != 2 or not all(is_number(item) and abs(item) <= _MOST for item in pair):
+    if len(pair) != 2 or not all(is_number(item) and abs(item) <= _LARGEST for item in pair):
         return False
     return bool(pair[0] < pair[1])

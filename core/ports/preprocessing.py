@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import NystraError
-from ..json_text import is_number, is_whole, parse_json, require_keys, shown
+from ..json_text import is_number, is_whole, parse_json, quote, require_keys
 
 FILTERS = ("bilinear", "bicubic")
 
@@ -209,4 +209,4 @@ def _is_value(value: Any) -> bool:
 
 
 def _refusal(where: str, value: Any, expected: str) -> NystraError:
-    return NystraError(f"{where} is {shown(value)}, expected {expected}")
+    return NystraError(f"{where} is {quote(value)}, expected {expected}")

@@ -56,9 +56,9 @@ def write_node(
         )
     copy = ModelCopy.of(path)
     target = Path(folder, f"nystra-{name}")
-    with atomic_folder(target, overwrite=options.overwrite) as made:
-        written = copy.write(made)
+    with atomic_folder(target, overwrite=options.overwrite) as scratch:
+        written = copy.write(scratch)
         title = f"{name} ({restorer.scale}x)"
         text = _INIT.format(key=target.name, model=written.name, title=title)
-        (made / "__init__.py").write_text(text, encoding="utf-8")
+        (scratch / "__init__.py").write_text(text, encoding="utf-8")
     return target

@@ -70,7 +70,7 @@ class RestoreNode:
         interrupted = import_module("comfy.model_management")
         restorer = _restorer(self.model, backend, range)
         images = image.float().cpu().numpy()
-        made = []
+        outputs = []
         for index, channels in enumerate(images):
             pixels = channels[..., :3]
 
@@ -85,8 +85,8 @@ class RestoreNode:
             if channels.shape[2] > 3:
                 alpha = resize_plane(channels[..., 3], (colors.shape[0], colors.shape[1]))
                 colors = np.dstack((colors, alpha))
-            made.append(colors)
-        return (image.new_tensor(np.clip(np.stack(made), 0, 1)),)
+            outputs.append(colors)
+        return (image.new_tensor(np.clip(np.stack(outputs), 0, 1)),)
 
 
 def node_of(model: Path) -> type[RestoreNode]:

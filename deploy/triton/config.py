@@ -105,8 +105,8 @@ def _tensor(field: str, name: str, kind: str, dims: Sequence[int], *, labeled: b
 
 def _data_type(port: Port) -> str:
     if port.dtype not in _TYPES:
-        known = ", ".join(_TYPES)
+        types = ", ".join(_TYPES)
         raise NystraError(
-            f"{port.name!r} is of {port.dtype}, a type that Triton does not have: expected {known}"
+            f"{port.name!r} is of {port.dtype}, a type that Triton does not have: expected {types}"
         )
     return f"TYPE_{_TYPES[port.dtype]}"

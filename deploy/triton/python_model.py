@@ -42,8 +42,8 @@ class TritonPythonModel:
         self._answer = find_handler(session).open(session, session.path.stem)
         self._answer.try_out()
         defaults = self._answer.parameters()
-        known = defaults.declared()
-        own = {name: text for name, text in parameters.items() if name in known}
+        declared = defaults.list_options()
+        own = {name: text for name, text in parameters.items() if name in declared}
         self._defaults = read_parameters(defaults, own)
         keyed = key_ports(session.facts.inputs)
         self._inputs = {key: port.name for key, port in keyed.items()}

@@ -38,7 +38,7 @@ __all__ = ["TritonPythonModel"]
 '''
 
 _VERSION = "1"
-_KEPT = ("architecture", "scale", "license", "version", "task", "precision")
+_PARAMETERS = ("architecture", "scale", "license", "version", "task", "precision")
 
 
 def write_repository(
@@ -117,7 +117,7 @@ class _Model:
             (version / "model.py").write_text(MODEL_PY, encoding="utf-8")
         copied = version / COPY
         metadata = self.header.metadata
-        about = {key: metadata[key] for key in map(key_of, _KEPT) if key in metadata}
+        about = {key: metadata[key] for key in map(key_of, _PARAMETERS) if key in metadata}
         about["nystra.model.sha256"] = file_sha256(copied if copied.is_file() else self.path)
         text = "\n".join([*fields, *parameters(about)])
         (folder / "config.pbtxt").write_text(f"{text}\n", encoding="utf-8")
@@ -165,8 +165,8 @@ class _Model:
             return None
         engine = Path(self.options.engine)
         record = Engine.beside(engine).record
-        given = record.backend, record.hashes.get("model")
-        if given != (self.options.backend, file_sha256(self.path)):
+        built_for = record.backend, record.hashes.get("model")
+        if built_for != (self.options.backend, file_sha256(self.path)):
             raise NystraError(
                 f"the engine {engine} is of another model or builder ({record.model}, "
                 f"{record.backend}): expected one for {self.options.backend} from {self.path}"

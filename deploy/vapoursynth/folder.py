@@ -49,7 +49,7 @@ def write_script(
     name = options.name or entry.path.stem
     VapourSynthOptions(name=name)  # a stem may be no name of a folder
     target = Path(folder, name)
-    with atomic_folder(target, overwrite=options.overwrite) as made:
-        shutil.copyfile(entry.path, made / "model.onnx")
-        (made / f"{name}.vpy").write_text(script(name, entry, options), encoding="utf-8")
+    with atomic_folder(target, overwrite=options.overwrite) as scratch:
+        shutil.copyfile(entry.path, scratch / "model.onnx")
+        (scratch / f"{name}.vpy").write_text(script(name, entry, options), encoding="utf-8")
     return target

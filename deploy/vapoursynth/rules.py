@@ -36,14 +36,14 @@ def vapoursynth_problems(session: Session) -> list[str]:
         providers=["CPUExecutionProvider"],
     )
     sides = [length if isinstance(length, int) else _SIDE for length in shape[2:]]
-    made = bare.get_outputs()[0].shape[2:]
-    taken = "x".join(map(str, sides))
-    if not all(isinstance(length, int) for length in made):
-        return [f"with an input of {taken} its output is {'x'.join(map(str, made))}, not numbers"]
-    if any(large % small for large, small in zip(made, sides, strict=True)):
+    output = bare.get_outputs()[0].shape[2:]
+    size = "x".join(map(str, sides))
+    if not all(isinstance(length, int) for length in output):
+        return [f"with an input of {size} its output is {'x'.join(map(str, output))}, not numbers"]
+    if any(large % small for large, small in zip(output, sides, strict=True)):
         return [
             (
-                f"for {taken} pixels it returns {'x'.join(map(str, made))}, which is not an "
+                f"for {size} pixels it returns {'x'.join(map(str, output))}, which is not an "
                 "integer multiple"
             )
         ]

@@ -75,13 +75,13 @@ def _contents(source: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _unpack(archive: Path) -> Iterator[tuple[str, bytes]]:
-    wanted = {f"package/dist/{name}": name for name in FILES}
+    members = {f"package/dist/{name}": name for name in FILES}
     with open_regular(archive, "the package") as stream:
         try:
             with tarfile.open(fileobj=stream, mode="r:gz") as package:
                 for member in package:
-                    content = package.extractfile(member) if member.name in wanted else None
+                    content = package.extractfile(member) if member.name in members else None
                     if content is not None:
-                        yield wanted.pop(member.name), content.read(_LARGEST)
+                        yield members.pop(member.name), content.read(_LARGEST)
         except (tarfile.TarError, OSError, EOFError) as error:
             raise NystraError(f"{archive} is damaged or not a package ({error}): {_HOW}") from error

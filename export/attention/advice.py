@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from torch import nn
 
-from ...core.text import counted, first_named
+from ...core.text import first_named, pluralize
 from ...models.loading import LoadedModel
 from .as_trained.parameters import AsTrained
 from .full.parameters import Full
@@ -42,7 +42,7 @@ def _describe_dropped_biases(sites: Iterable[Site], resolved: Mapping[str, Mecha
     if not biases:
         return []
     largest = f"(largest entry {max(biases):.2f} in logits)"
-    return [f"the relative position bias of {counted(len(biases), 'site')} is dropped {largest}"]
+    return [f"the relative position bias of {pluralize(len(biases), 'site')} is dropped {largest}"]
 
 
 def _not_faster(plan: Plan, sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
@@ -57,7 +57,7 @@ def _not_faster(plan: Plan, sites: Iterable[Site], resolved: Mapping[str, Mechan
     if not small:
         return []
     path, why = next(iter(small.items()))
-    text = f"linear attention cannot be faster at {counted(len(small), 'site')}: {why} at {path}"
+    text = f"linear attention cannot be faster at {pluralize(len(small), 'site')}: {why} at {path}"
     return [f"{text}; exact attention takes fewer operations there"]
 
 
@@ -78,7 +78,7 @@ def _describe_unchanged(
         what = "full attention"
         if as_trained:
             what = own
-        where = f"{counted(len(paths), 'site')} ({first_named(paths)})"
+        where = f"{pluralize(len(paths), 'site')} ({first_named(paths)})"
         warnings.append(f"{where} with {what}: {reason}")
     return warnings
 

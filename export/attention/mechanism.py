@@ -98,8 +98,10 @@ class Mechanism(Options):
 
     def __str__(self) -> str:
         """Return the name and non-default parameters: ``nystra landmarks=2x2``."""
-        kinds = self.declared()
-        changed = [f"{name}={kinds[name].show(value)}" for name, value in self.changed().items()]
+        kinds = self.list_options()
+        changed = [
+            f"{name}={kinds[name].show(value)}" for name, value in self.list_changes().items()
+        ]
         return " ".join((self.name, *changed))
 
 

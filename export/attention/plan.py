@@ -164,7 +164,7 @@ def _parse_site(document: Any, base: Mechanism, where: str) -> Mechanism:
         kind = mechanism_class(name)
         for key in values:
             refuse_foreign(key, key, kind)
-        shared = {key: value for key, value in base.values().items() if key in kind.declared()}
+        shared = {key: value for key, value in base.values().items() if key in kind.list_options()}
         return kind(**shared | values)
     except NystraError as error:
         raise NystraError(f"{where}: {error}") from None

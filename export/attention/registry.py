@@ -65,10 +65,10 @@ def refuse_foreign(key: str, text: str, kind: type[Mechanism]) -> None:
         text: The user's name for it.
         kind: The mechanism.
     """
-    if key in kind.declared():
+    if key in kind.list_options():
         return
-    users = [name for name in mechanism_names() if key in mechanism_class(name).declared()]
+    users = [name for name in mechanism_names() if key in mechanism_class(name).list_options()]
     if users:
         raise NystraError(f"{text} does not apply to {kind.name}: it is for {' or '.join(users)}")
-    declared = ", ".join(kind.declared()) or "no parameters"
+    declared = ", ".join(kind.list_options()) or "no parameters"
     raise NystraError(f"unknown key {text!r:.40}; {kind.name} has {declared}")

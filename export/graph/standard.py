@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from ...plugins.domain import DOMAIN, opset_of
-from ...plugins.operators.functions import fused_body
+from ...plugins.operators.functions import write_fused_body
 from ..execute.editing import PassResult
 from ..tracing.bodies import inline_bodies
 
@@ -24,7 +24,7 @@ def make_standard(model: onnx.ModelProto) -> PassResult:
     del model.functions[:]
     model.functions.extend(others)
     for number, node in enumerate(node for node in model.graph.node if node.domain == DOMAIN):
-        body = fused_body(node, opset)
+        body = write_fused_body(node, opset)
         node.op_type = body.name = f"{body.name}_{number}"
         model.functions.append(body)
     inline_bodies(model)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from ...core.arrays import Array
 from ...core.json_text import json_number
 from ...core.ports.port import Port
-from ...core.text import counted
+from ...core.text import pluralize
 from ...models.geometry import TokenGeometry, WindowGeometry
 from ...runtime.metrics.measures import decibels, mean_square, measure_for
 from ..attention.implementation import geometry_for, implement
@@ -131,7 +131,7 @@ def choose_settings(
         paths = _find_worst(classes, exact, budget / max(change, 1e-30))
         if change <= budget or not paths:
             break
-        progress(f"run with exact attention at {counted(len(exact) + len(paths), 'site')}")
+        progress(f"run with exact attention at {pluralize(len(exact) + len(paths), 'site')}")
         exact |= {path: replace(trial.exact[path], reason=_TOO_SHARP) for path in paths}
         change = trial.change_by(sites | exact)
     description = _describe(classes, exact, len(trial.samples), limit, before, change)
@@ -372,8 +372,8 @@ def _describe(
     for group in classes:
         counts[str(group.setting).partition(" ")[2]] += len({*group.paths}.difference(exact))
     counts["exact attention"] += len(exact)
-    settings = ", ".join(f"{text} at {counted(n, 'site')}" for text, n in counts.items() if n)
-    on = f"on {counted(images, 'image')}, {limit:g} wanted"
+    settings = ", ".join(f"{text} at {pluralize(n, 'site')}" for text, n in counts.items() if n)
+    on = f"on {pluralize(images, 'image')}, {limit:g} wanted"
     if not exact and all(group.chosen is group.tried[0] for group in classes):
         text = f"{settings}, the usual ones: {chosen:.1f} dB against exact attention {on}"
     else:

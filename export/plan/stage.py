@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...core.files.writing import check_writable_folder
-from ...core.text import counted
+from ...core.text import pluralize
 from ..attention.advice import plan_warnings
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.full.parameters import Full
@@ -161,6 +161,6 @@ def _reasons_for_own(unchanged: Mapping[str, str]) -> list[str]:
     for path, reason in unchanged.items():
         groups.setdefault(reason, []).append(path)
     return [
-        f"{counted(len(paths), 'site')} (first {paths[0]}) not replaced, {why}"
+        f"{pluralize(len(paths), 'site')} (first {paths[0]}) not replaced, {why}"
         for why, paths in groups.items()
     ]

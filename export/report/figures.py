@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...core.text import counted, milliseconds
+from ...core.text import milliseconds, pluralize
 
 if TYPE_CHECKING:
     from ...runtime.metrics.measures import Measure
@@ -51,9 +51,9 @@ def _attention(result: ExportResult) -> str:
     counts = Counter(
         site.name for path, site in result.source.resolved.items() if path not in result.unchanged
     )
-    placed = [f"{name} at {counted(count, 'site')}" for name, count in counts.items()]
+    placed = [f"{name} at {pluralize(count, 'site')}" for name, count in counts.items()]
     if result.unchanged:
-        placed.append(f"{counted(len(result.unchanged), 'site')} not replaced")
+        placed.append(f"{pluralize(len(result.unchanged), 'site')} not replaced")
     return ", ".join(placed) or "as trained"
 
 
@@ -91,7 +91,7 @@ def _agreement(validation: FileValidation) -> str:
     shapes = {str(size["shapes"]) for size in sizes}
     nearest = max(sizes, key=lambda size: size["max_abs"] / size["tolerance"])
     text = (
-        f"max difference {nearest['max_abs']:.1e} at {counted(len(shapes), 'size')} "
+        f"max difference {nearest['max_abs']:.1e} at {pluralize(len(shapes), 'size')} "
         f"(allowed {nearest['tolerance']:.1e}: {_reason(validation, nearest)})"
     )
     failed = [size for size in sizes if size["max_abs"] > size["tolerance"]]
@@ -134,4 +134,4 @@ def _figures(measure: Measure, values: dict[str, float]) -> str:
         return "identical"
     mean = measure.text(sum(values.values()) / len(values))
     worst = measure.text(measure.worst(values.values()))
-    return f"{mean} on average of {counted(len(values), 'image')}, {worst} in the worst"
+    return f"{mean} on average of {pluralize(len(values), 'image')}, {worst} in the worst"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...core.errors import NystraError
 from ...models.geometry import TokenGeometry, WindowGeometry
 from ...models.sites import MapSite, TokenSite, WindowSite, exact_windows
-from ...plugins.operators.window_cosine.torch_op import normalized
+from ...plugins.operators.window_cosine.torch_op import normalize
 from ..search.layout import WINDOWS, Layout
 
 
@@ -62,7 +62,7 @@ class FoundWindows(WindowSite):
                 qkv, self.bias_table(), self.logit_scale, self.epsilon, self.geometry
             )
             return out
-        unit = normalized(qkv, self.logit_scale, self.geometry.head_dim, self.epsilon)
+        unit = normalize(qkv, self.logit_scale, self.geometry.head_dim, self.epsilon)
         return self.implementation(unit, self.bias_table(), self.geometry)
 
     def forward(self, packed: Tensor) -> Tensor:

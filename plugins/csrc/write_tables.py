@@ -70,10 +70,10 @@ class _Record:
 
 def limits() -> str:
     """Return ``kernels/limits.h``: the limits of the schemas for the kernels."""
-    known = {limit.name: limit for name in OPERATORS for limit in find_schema(name).limits}
+    limits_by_name = {limit.name: limit for name in OPERATORS for limit in find_schema(name).limits}
     rows = "\n".join(
         f"constexpr int64_t k{limit.name} = {limit.value};  // {limit.doc}"
-        for limit in known.values()
+        for limit in limits_by_name.values()
     )
     return f"""\
 {_HEADER.format(what="Limits that kernels are built for.")}#pragma once
@@ -121,7 +121,7 @@ def _code(checks: list[str]) -> str:
 
 def _check(relation: Relation, schema: OperatorSchema) -> str:
     record = _Record(schema)
-    condition = relation.refused(record).text
+    condition = relation.is_violated(record).text
     if relation.when is not None:
         condition = f"({relation.when} && {condition})"
     parts = relation.message(record).split("\0")

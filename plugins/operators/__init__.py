@@ -38,7 +38,7 @@ def find_schema(name: str) -> OperatorSchema:
         NystraError: There is no such operator.
     """
     if name not in OPERATORS:
-        known = ", ".join(OPERATORS)
-        raise NystraError(f"unknown operator {name!r}: the operators of nystra are {known}")
+        names = ", ".join(OPERATORS)
+        raise NystraError(f"unknown operator {name!r}: the operators of nystra are {names}")
     schema: OperatorSchema = import_module(f"{__name__}.{OPERATORS[name]}.schema").SCHEMA
     return schema

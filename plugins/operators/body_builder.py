@@ -60,7 +60,7 @@ class BodyBuilder:
         self._outputs = [self._name(name) for name in schema.outputs]
         self._nodes: list[onnx.NodeProto] = []
         self._numbers = count()
-        self._known: dict[tuple[str, bytes], str] = {}
+        self._values_by_content: dict[tuple[str, bytes], str] = {}
         self._top = self._nodes  # constants go here from inside loops too
         self._fixed: dict[tuple[str, bytes], str] = {}
 
@@ -73,9 +73,9 @@ class BodyBuilder:
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """Return the only output of a node, which is added unless an equal one exists."""
         key = (f"{op_type} {attributes}", "\n".join(inputs).encode())
-        if key in self._known:
-            return self._known[key]
-        output = self._known[key] = self._fresh(op_type)
+        if key in self._values_by_content:
+            return self._values_by_content[key]
+        output = self._values_by_content[key] = self._fresh(op_type)
         self._nodes.append(helper.make_node(op_type, list(inputs), [output], **attributes))
         return output
 
@@ -175,7 +175,7 @@ class BodyBuilder:
             return self.op("Reshape", tensor, self.ints([int(size) for size in sizes]))
         return self.op("Reshape", tensor, self.shape(*sizes))
 
-    def known(self, size: str) -> int:
+    def fixed_size(self, size: str) -> int:
         """Return the value of an int64 scalar, if ``stepped`` is set."""
         raise NotImplementedError(f"{self.schema.name}: {size} is not known before the file runs")
 
@@ -218,7 +218,7 @@ class BodyBuilder:
                 float32 results of the round, which are stacked along a new first axis; it may read
                 every tensor of the function so far.
         """
-        outer, known = self._nodes, dict(self._known)
+        outer, values = self._nodes, dict(self._values_by_content)
         self._nodes = []
         place, going = self._fresh("round"), self._fresh("going")
         before = [self._fresh("state") for _ in states]
@@ -240,7 +240,7 @@ class BodyBuilder:
                 *(info(name, kind, None) for name, kind in zip(after, results, strict=True)),
             ],
         )
-        self._nodes, self._known = outer, known
+        self._nodes, self._values_by_content = outer, values
         names = [name for name, _ in states]
         # TensorRT's parser does not know the condition in the body where the node has none.
         go = self.constant(np.array(True))

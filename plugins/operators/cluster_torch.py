@@ -43,11 +43,11 @@ class Blocks:
 
     def cut(self, tokens: Tensor) -> Tensor:
         """Return (..., blocks, places, c) of tokens (..., N, c)."""
-        taken = tokens.index_select(-2, self.tokens.flatten())
-        out: Tensor = taken.unflatten(-2, self.tokens.shape)
+        rows = tokens.index_select(-2, self.tokens.flatten())
+        out: Tensor = rows.unflatten(-2, self.tokens.shape)
         return out
 
-    def joined(self, blocks: Tensor) -> Tensor:
+    def join(self, blocks: Tensor) -> Tensor:
         """Return (..., N, c) of (..., blocks, places, c)."""
         return blocks.flatten(-3, -2).index_select(-2, self.back)
 
@@ -104,7 +104,7 @@ def attend_clusters(
     q: Tensor,
     centers: Tensor,
     seen: Tensor,
-    near: Tensor | None,
+    own_logits: Tensor | None,
     v: Tensor | None,
     all_v: Tensor,
 ) -> Tensor:
@@ -114,13 +114,13 @@ def attend_clusters(
         q: Queries (..., n, d), scaled.
         centers: Centers of the clusters, (..., m, d).
         seen: Weighted sums of the records of their members, (..., m, c).
-        near: Logits of the queries with the tokens, (..., n, j); None: there are none.
+        own_logits: Logits of the queries with the tokens, (..., n, j); None: there are none.
         v: Values of the tokens, (..., j, e).
         all_v: Values (..., N, e); their range limits the result of order 1.
     """
     d, e = q.shape[-1], all_v.shape[-1]
     if seen.shape[-1] == e + 1:
-        return attend(q, centers, seen[..., -1], seen[..., :-1], near, v)
+        return attend(q, centers, seen[..., -1], seen[..., :-1], own_logits, v)
     sums, counts, keys, products = seen.split((e, 1, d, d * e), -1)
     none = counts <= 0
     weights = torch.where(none, counts.new_ones(()), counts).clamp(min=_TINY)
@@ -128,15 +128,15 @@ def attend_clusters(
     tilts = (products / weights).unflatten(-1, (d, e)) - keys.unsqueeze(-1) * means.unsqueeze(-2)
     logits = q @ (centers + keys).mT + weights.log().masked_fill(none, -torch.inf).mT
     m = counts.shape[-2]
-    if near is None or v is None:
+    if own_logits is None or v is None:
         share = logits.softmax(-1)
         out = share @ means
     else:
-        share = torch.cat([logits, near], -1).softmax(-1)
+        share = torch.cat([logits, own_logits], -1).softmax(-1)
         out = share[..., :m] @ means + share[..., m:] @ v
     out = out + (share[..., :m].unsqueeze(-1) * q.unsqueeze(-2)).flatten(-2) @ tilts.flatten(-3, -2)
-    least, most = all_v.amin(-2, keepdim=True), all_v.amax(-2, keepdim=True)
-    return torch.minimum(torch.maximum(out, least), most)
+    lowest, highest = all_v.amin(-2, keepdim=True), all_v.amax(-2, keepdim=True)
+    return torch.minimum(torch.maximum(out, lowest), highest)
 
 
 def attend(
@@ -144,7 +144,7 @@ def attend(
     centers: Tensor,
     counts: Tensor,
     sums: Tensor,
-    near: Tensor | None = None,
+    own_logits: Tensor | None = None,
     v: Tensor | None = None,
 ) -> Tensor:
     """Return attention (..., n, e) to clusters, each a key with a count, and to tokens.
@@ -154,17 +154,17 @@ def attend(
         centers: Centers of the clusters, (..., m, d).
         counts: Count of each cluster, (..., m); 0: ignored.
         sums: Sums of the values of its members, weighted by their counts, (..., m, e).
-        near: Logits of the queries with the tokens, (..., n, j); None: there are none.
+        own_logits: Logits of the queries with the tokens, (..., n, j); None: there are none.
         v: Values of the tokens, (..., j, e).
     """
     none = counts <= 0
     weights = torch.where(none, counts.new_ones(()), counts).clamp(min=_TINY)
     far = q @ centers.mT + weights.log().masked_fill(none, -torch.inf).unsqueeze(-2)
     means = sums / weights.unsqueeze(-1)
-    if near is None or v is None:
+    if own_logits is None or v is None:
         alone: Tensor = far.softmax(-1) @ means
         return alone
-    share = torch.cat([far.expand(*near.shape[:-1], -1), near], -1).softmax(-1)
-    split = share.split((counts.shape[-1], near.shape[-1]), -1)
+    share = torch.cat([far.expand(*own_logits.shape[:-1], -1), own_logits], -1).softmax(-1)
+    split = share.split((counts.shape[-1], own_logits.shape[-1]), -1)
     out: Tensor = split[0] @ means + split[1] @ v
     return out

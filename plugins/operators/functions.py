@@ -70,7 +70,7 @@ def operator_bodies(
     return [body, *(operator_body(other, opset) for other in inner)]
 
 
-def fused_body(node: onnx.NodeProto, opset: int) -> onnx.FunctionProto:
+def write_fused_body(node: onnx.NodeProto, opset: int) -> onnx.FunctionProto:
     """Return the body of one node alone, whose exact attention is ONNX's operator ``Attention``.
 
     Args:

@@ -42,7 +42,7 @@ class LandmarkBody(WindowBody):
         sizes = body.float32(body.reshape(body.op("Sub", ends, starts), -1, 1))
         return body.op("Div", body.float32(inside), sizes), starts
 
-    def pooled(self, tokens: str) -> str:
+    def pool(self, tokens: str) -> str:
         """Return the landmarks (B nW, h, m, d) of q or k (B nW, h, N, d)."""
         body = self.body
         across = body.op("Mul", self.window_w, self.head_dim)
@@ -57,7 +57,7 @@ class LandmarkBody(WindowBody):
         """Return scale q.k for G_L (.., N, m), A (.., m, m) and G_U (.., m, N)."""
         body = self.body
         scale = body.attribute("scale")
-        q_landmarks, k_landmarks = self.pooled(q), self.pooled(k)
+        q_landmarks, k_landmarks = self.pool(q), self.pool(k)
         right = body.swap(body.op("Mul", k_landmarks, scale), 4)
         return (
             body.op("MatMul", q, right),

@@ -35,8 +35,8 @@ def pinv_nodes(body: BodyBuilder, a: str, rank: int, m: str, same: str | None = 
             term = body.op("Sub", scaled_eye, body.op("MatMul", az, term))
         following = body.op("MatMul", body.op("Mul", z, body.number(0.25)), term)
         if step and body.values is None:  # one is always done
-            wanted = body.op("Greater", body.attribute("iterations"), body.ints(step))
-            following = body.op("Where", wanted, following, z)
+            continues = body.op("Greater", body.attribute("iterations"), body.ints(step))
+            following = body.op("Where", continues, following, z)
         z = following
     return z
 

@@ -21,12 +21,12 @@ class Relation:
     """A condition under which attributes, though within their ranges, are refused.
 
     Attributes:
-        refused: Record of attributes -> whether they are refused.
+        is_violated: Record of attributes -> whether they are refused.
         message: Record of attributes -> the message, with the actual and the expected value.
         when: A flag (an attribute of 0 or 1); if it is 0, nothing is refused.
     """
 
-    refused: Callable[[Any], Any]
+    is_violated: Callable[[Any], Any]
     message: Callable[[Any], str]
     when: str | None = None
 
@@ -35,7 +35,7 @@ class Relation:
         if self.when is not None and not attributes[self.when]:
             return
         record = SimpleNamespace(**attributes)
-        if self.refused(record):
+        if self.is_violated(record):
             raise NystraError(f"{owner}: {self.message(record)}")
 
 

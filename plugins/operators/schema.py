@@ -117,9 +117,9 @@ class OperatorSchema:
             NystraError: An attribute is unknown, missing or out of range, the attributes do not
                 fit together, or the node is of another revision.
         """
-        known = {attribute.name for attribute in self.attributes}
+        declared = {attribute.name for attribute in self.attributes}
         named = {name: v for name, v in attributes.items() if name not in PLUGIN_ATTRIBUTES}
-        if unknown := sorted(named.keys() - known):
+        if unknown := sorted(named.keys() - declared):
             raise NystraError(
                 f"{self.name}: unknown attribute {', '.join(unknown)}; "
                 f"expected {', '.join(a.name for a in self.attributes)}"

@@ -33,9 +33,9 @@ class WindowBody:
             body.attribute(name) for name in names
         )
         self.sizes = (self.head_dim, self.head_dim, self.value_dim)
-        known = {attribute.name for attribute in body.schema.attributes}
+        declared = {attribute.name for attribute in body.schema.attributes}
         self.shift_h, self.shift_w = (
-            body.attribute(name) if name in known else body.ints(0)
+            body.attribute(name) if name in declared else body.ints(0)
             for name in ("shift_h", "shift_w")
         )
         self.tokens = body.op("Mul", self.window_h, self.window_w)
@@ -61,9 +61,9 @@ class WindowBody:
         bounds = [body.shape(bound) for bound in (body.ints(0), keys, values, end)]
         return body.op("Slice", packed, bounds[which], bounds[which + 1], body.ints([-1]))
 
-    def merged(self, out: str) -> str:
+    def merge(self, out: str) -> str:
         """Return the map (B, H, W, h e) of the windows' results (B nW, h, N, e)."""
-        return self.moves.merged(out)
+        return self.moves.merge(out)
 
     def regions(self, rows: str, cols: str) -> str:
         """Return the Swin region of the places of each window, 0 to 3 times ``mask``, (nW, places).
@@ -117,10 +117,10 @@ class WindowBody:
         """
         body, regions = self.body, self.token_regions()
         within = body.number(0.0) if bias is None else bias
-        between = body.op("Add", within, self._between())
+        between = body.op("Add", within, self._region_penalty())
         return body.op("Where", self.same(regions, regions), within, between)
 
-    def _between(self) -> str:
+    def _region_penalty(self) -> str:
         """Return what is added to scores between regions: -100, or what hides keys at any score."""
         body = self.body
         is_hidden = body.op("Greater", body.attribute("mask"), body.ints(1))
@@ -141,12 +141,12 @@ class WindowBody:
         every = body.op("Mul", body.ints(list(range(REGIONS))), step)
         inside = body.op("Equal", regions, every)
         number = body.number
-        marks = (
+        mask_channels = (
             body.op("Where", inside, number(yes), no)
-            for yes, no in ((0.0, self._between()), (1.0, number(0.0)))
+            for yes, no in ((0.0, self._region_penalty()), (1.0, number(0.0)))
         )
         marked = []
-        for tokens, mark in zip((q, k), marks, strict=True):
+        for tokens, mark in zip((q, k), mask_channels, strict=True):
             mark = self.in_every_image(mark, 1, self.tokens, REGIONS)
             mark = body.op("Expand", mark, body.shape(1, self.heads, 1, 1))
             marked.append(body.op("Concat", tokens, mark, axis=-1))

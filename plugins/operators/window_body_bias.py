@@ -53,15 +53,15 @@ def position_bias(
     count = body.shape(body.op("Mul", entries, heads))
     read = body.op("Slice", body.reshape(body.float32(table), -1), body.ints([0]), count)
     by_head = body.op("Transpose", body.reshape(read, entries, heads), perm=[1, 0])
-    taken = body.op("Gather", by_head, body.op("Mul", index, bias), axis=1)
-    return body.op("Where", body.is_on("bias"), taken, body.number(0.0))
+    entry = body.op("Gather", by_head, body.op("Mul", index, bias), axis=1)
+    return body.op("Where", body.is_on("bias"), entry, body.number(0.0))
 
 
 def _in_steps(windows: WindowBody, table: str, key_h: str, key_w: str) -> str:
     """Return `position_bias` by slices and reshapes of at most four axes."""
     body = windows.body
-    key_rows, key_cols = body.known(key_h), body.known(key_w)
-    rows, cols = body.known(windows.window_h), body.known(windows.window_w)
+    key_rows, key_cols = body.fixed_size(key_h), body.fixed_size(key_w)
+    rows, cols = body.fixed_size(windows.window_h), body.fixed_size(windows.window_w)
     length = (rows + key_rows - 1) * (cols + key_cols - 1)
     backwards = body.ints(list(range(length))[::-1])
     by_head = body.op("Transpose", body.op("Gather", body.float32(table), backwards), perm=[1, 0])

@@ -24,10 +24,10 @@ class GatheredMoves:
         body, windows = self._body, self._windows
         size = windows.sizes[which]
         rows = body.reshape(windows.channels(which, windows.map), windows.batch, self._places, size)
-        taken = body.op("Gather", rows, self._partition_index(), axis=1)
-        return body.reshape(taken, -1, windows.heads, windows.tokens, size)
+        tokens = body.op("Gather", rows, self._partition_index(), axis=1)
+        return body.reshape(tokens, -1, windows.heads, windows.tokens, size)
 
-    def merged(self, out: str) -> str:
+    def merge(self, out: str) -> str:
         """Return the map (B, H, W, h e) of windows (B nW, h, N, e)."""
         body, windows = self._body, self._windows
         size = windows.value_dim
@@ -90,7 +90,7 @@ class SteppedMoves:
         pieces = body.reshape(tokens, -1, count, self._windows.heads, size)
         return body.op("Transpose", pieces, perm=[0, 2, 1, 3])
 
-    def merged(self, out: str) -> str:
+    def merge(self, out: str) -> str:
         """Return the map (B, H, W, h e) of windows (B nW, h, N, e)."""
         body, windows = self._body, self._windows
         channels = body.op("Mul", windows.heads, windows.value_dim)

@@ -75,7 +75,7 @@ def partition(qkv: Tensor, geometry: WindowGeometry) -> tuple[Tensor, Tensor, Te
     if geometry.overlapping:
         queries, rest = rolled.split((heads * d, heads * (d + e)), -1)
         q = _cut(queries, counts, geometry.window)
-        k, v = _cut(_around(rest, counts, geometry), counts, geometry.key_window).split(
+        k, v = _cut(_gather_keys(rest, counts, geometry), counts, geometry.key_window).split(
             (heads * d, heads * e), -1
         )
     else:
@@ -97,7 +97,7 @@ def _cut(grid: Tensor, counts: Sequence[int], window: Sequence[int]) -> Tensor:
     return cells.reshape(grid.shape[0], count, math.prod(window), grid.shape[-1])
 
 
-def _around(grid: Tensor, counts: Sequence[int], geometry: WindowGeometry) -> Tensor:
+def _gather_keys(grid: Tensor, counts: Sequence[int], geometry: WindowGeometry) -> Tensor:
     """Return a map with all windows of keys side by side, zeros beyond the map's border.
 
     By ``index_select``, whose index may depend on a symbolic size.

@@ -291,7 +291,7 @@ class Backend:
         return "bodies" if self.bodies else ""
 
     def _choose_options(self) -> Options:
-        known = self.options.declared()
+        known = self.options.list_options()
         if unknown := sorted(set(self.spec.options) - set(known)):
             raise NystraError(
                 f"{self.spec.backend} has no option {', '.join(unknown)}: expected "

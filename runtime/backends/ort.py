@@ -245,7 +245,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
 
     def _choose_options(self) -> ProviderOptions:
         """Return the options of the backend; all others go to the provider, as texts."""
-        known = self.options.declared()
+        known = self.options.list_options()
         given = self.spec.options
         self._provider_options = {
             name: str(value) for name, value in given.items() if name not in known

@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from ...core.errors import NystraError
-from ...core.json_text import shown
+from ...core.json_text import quote
 from ..metrics.measures import worst_figures
 from ..model.references import ReferenceCase, References, read_content, references_content
 from ..session import Session
@@ -80,7 +80,7 @@ def decode_case(text: Any, where: str) -> ReferenceCase:
     """
     if not isinstance(text, str) or len(text) > MAXIMUM_BYTES:
         raise NystraError(
-            f"{where} is {shown(text)}, expected a text of at most {MAXIMUM_BYTES} characters"
+            f"{where} is {quote(text)}, expected a text of at most {MAXIMUM_BYTES} characters"
         )
     try:
         content = base64.b64decode(text, validate=True)

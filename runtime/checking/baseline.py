@@ -21,10 +21,10 @@ from ...core.files.writing import atomic_write_bytes
 from ...core.json_text import (
     is_number,
     is_whole,
+    quote,
     read_json,
     require_keys,
     require_version,
-    shown,
     stable_json,
 )
 from ..metrics.guarded_figure import GuardedFigure
@@ -145,7 +145,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     known = {"schema_version", "model", "items", "metadata", "digests", "outputs", *types}
     require_keys(value, where, known, ["model", "items"])
     if not isinstance(value["model"], str):
-        raise NystraError(f"{where}: model is {shown(value['model'])}, expected a string")
+        raise NystraError(f"{where}: model is {quote(value['model'])}, expected a string")
     require_keys(value["items"], f"{where}, items", list_guarded_items())
     accepted = {name: _accepted(f"{where}, {name}", item) for name, item in value["items"].items()}
     settings = {
@@ -162,12 +162,12 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
         isinstance(text, str) for text in (metadata or {}).values()
     ):
         raise NystraError(
-            f"{where}: metadata is {shown(metadata)}, expected an object whose values are strings"
+            f"{where}: metadata is {quote(metadata)}, expected an object whose values are strings"
         )
     digests = require_keys(value.get("digests", {}), f"{where}, digests", DIGESTS)
     for key, digest in digests.items():
         if not isinstance(digest, str):
-            raise NystraError(f"{where}, digests: {key} is {shown(digest)}, expected a string")
+            raise NystraError(f"{where}, digests: {key} is {quote(digest)}, expected a string")
     outputs = None
     if "outputs" in value:
         outputs = decode_case(value["outputs"], f"{where}, outputs")
@@ -180,7 +180,7 @@ def _accepted(where: str, value: Any) -> Accepted:
     for key, number in record.items():
         if not is_number(number) or (key == "tolerance" and number < 0):
             raise NystraError(
-                f"{where}: {key} is {shown(number)}, expected a number, and tolerances of 0 or more"
+                f"{where}: {key} is {quote(number)}, expected a number, and tolerances of 0 or more"
             )
     return Accepted(float(record["accepted"]), float(record["tolerance"]))
 
@@ -189,10 +189,10 @@ def _settings(where: str, value: Any, key: str, kinds: Mapping[str, type]) -> di
     record = require_keys(value, where, kinds, kinds)
     for name, kind in kinds.items():
         if not isinstance(record[name], kind):
-            got = shown(record[name])
+            got = quote(record[name])
             raise NystraError(f"{where}: {name} is {got}, expected {kind.__name__}")
     if key == "speed":
         size = record["size"]
         if len(size) != 2 or not all(is_whole(side) and side > 0 for side in size):
-            raise NystraError(f"{where}: size is {shown(size)}, expected [height, width]")
+            raise NystraError(f"{where}: size is {quote(size)}, expected [height, width]")
     return record

@@ -62,7 +62,7 @@ def make_profile(
             are not in order, or an input has free sizes and no shape is requested.
     """
     dynamic = {port.name: port for port in inputs if port.free_axes()}
-    if shapes is None or not shapes.changed():
+    if shapes is None or not shapes.list_changes():
         side = DEFAULT_TILE if tile is None else tile
         return {name: (_tile_shape(port, side),) * 3 for name, port in dynamic.items()}
     if tile is not None:

@@ -201,7 +201,7 @@ def read_parameters(defaults: Parameters, values: Mapping[str, Any]) -> Paramete
     Raises:
         NystraError: One is unknown, or not of its type.
     """
-    kinds = defaults.declared()
+    kinds = defaults.list_options()
     unknown = sorted(set(values) - set(kinds))
     if unknown:
         raise NystraError(

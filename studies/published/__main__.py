@@ -125,7 +125,7 @@ def follow_plan(model: LoadedModel, path: Path) -> tuple[str, nn.Module]:
 def put_everywhere(model: LoadedModel, text: str) -> tuple[str, nn.Module]:
     """Return the network with one mechanism: ``cluster clusters=64 block=8``."""
     name, *values = text.split()
-    kinds = mechanism_class(name).declared()
+    kinds = mechanism_class(name).list_options()
     given = (value.split("=") for value in values)
     parameters = {key: kinds[key].read(key, value) for key, value in given}
     parsed = mechanism(name, **parameters)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nystra.core.json_text import json_number
-from nystra.core.option_kinds import most_square
+from nystra.core.option_kinds import squarest_grid
 from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.landmarks import Landmarks
@@ -73,22 +73,22 @@ def nystra(
     landmarks: int, iterations: int = 6, guard: float = GUARD, mask: str = "regions"
 ) -> Nystra:
     """Return ``nystra`` with landmarks in the form of the command line."""
-    return Nystra(most_square(landmarks), iterations, guard=guard, mask=mask)
+    return Nystra(squarest_grid(landmarks), iterations, guard=guard, mask=mask)
 
 
 def published(landmarks: int, iterations: int = 6) -> NystraPublished:
     """Return ``nystra`` as its authors published it."""
-    return NystraPublished(most_square(landmarks), iterations)
+    return NystraPublished(squarest_grid(landmarks), iterations)
 
 
 def nystromformer(landmarks: int, iterations: int = 6, mask: str = "regions") -> Nystromformer:
     """Return ``nystromformer``."""
-    return Nystromformer(most_square(landmarks), iterations, mask=mask)
+    return Nystromformer(squarest_grid(landmarks), iterations, mask=mask)
 
 
 def cluster(clusters: int, block: int = 4, mask: str = "regions") -> Cluster:
     """Return ``cluster``."""
-    return Cluster(most_square(clusters), block, mask=mask)
+    return Cluster(squarest_grid(clusters), block, mask=mask)
 
 
 def label(mechanism: Mechanism) -> str:

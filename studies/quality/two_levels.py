@@ -69,8 +69,8 @@ class TwoLevels:
         total = weights @ own_v
         for centers, sums in parts:
             total = total + (q @ centers.mT).exp() @ sums
-        out = blocks.joined(total[..., :-1] / total[..., -1:])
-        return merge(cells.joined(out), qkv.shape[1:-1], geometry)
+        out = blocks.join(total[..., :-1] / total[..., -1:])
+        return merge(cells.join(out), qkv.shape[1:-1], geometry)
 
     @property
     def label(self) -> str:

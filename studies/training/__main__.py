@@ -107,7 +107,7 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help=".safetensors file to write")
     parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch (2)")
     parser.add_argument("--until", type=int, help="write the weights of that step, and stop")
-    for name, kind in recipe.declared().items():
+    for name, kind in recipe.list_options().items():
         flag, how = flag_of(name, kind), {"dest": name, "default": kind.default, "help": kind.help}
         if isinstance(kind, Switch):
             parser.add_argument(flag, action="store_false" if kind.default else "store_true", **how)

@@ -21,8 +21,8 @@ class Counts(Option):
         """Return the numbers with spaces between."""
         return " ".join(map(str, value))
 
-    def _accepted(self, name: str, value: Any) -> tuple[int, ...]:
+    def _convert(self, name: str, value: Any) -> tuple[int, ...]:
         whole = isinstance(value, (tuple, list)) and all(type(each) is int for each in value)
         if not whole or min(value, default=0) < 1:
-            raise self.refused(name, value)
+            raise self.make_error(name, value)
         return tuple(value)

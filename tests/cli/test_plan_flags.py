@@ -30,7 +30,7 @@ from nystra.plugins.operators import find_schema
 EVERY = {
     (name, key): kind
     for name in MECHANISMS
-    for key, kind in mechanism_class(name).declared().items()
+    for key, kind in mechanism_class(name).list_options().items()
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nystra.core.errors import NystraError
-from nystra.core.json_text import is_number, is_whole, require_keys, require_version, shown
+from nystra.core.json_text import is_number, is_whole, quote, require_keys, require_version
 
 
 def test_numbers_are_no_truth_values() -> None:
@@ -49,5 +49,5 @@ def test_another_version_is_named(version: Any) -> None:
 
 
 def test_long_values_are_cut() -> None:
-    assert shown("x" * 99) == "'" + "x" * 56 + "..."
-    assert shown([1]) == "[1]"
+    assert quote("x" * 99) == "'" + "x" * 56 + "..."
+    assert quote([1]) == "[1]"

@@ -11,7 +11,7 @@ from conformance_models import run_poisoned, session
 from exports import checkpoint, export
 from nystra.core.errors import NystraError, ValidationError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
-from nystra.plugins.operators.functions import FusedBody, fused_body
+from nystra.plugins.operators.functions import FusedBody, write_fused_body
 from onnx_files import window_attention
 from operators.attention import TESTS
 from plain_onnxruntime import in_onnxruntime
@@ -84,7 +84,7 @@ def test_lists_of_tokens_with_any_mask(opset: int) -> None:
         node = onnx.helper.make_node(
             case.operator, names, ["out"], domain="nystra", **case.node_attributes()
         )
-        body = fused_body(node, opset)
+        body = write_fused_body(node, opset)
         assert "Attention" in {inner.op_type for inner in body.node}
         values = [
             onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None] * 4)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from golden_cases import compare
-from nystra.core.option_kinds import most_square
+from nystra.core.option_kinds import squarest_grid
 from nystra.export.attention.landmark_tokens import pooling_matrix
 from nystra.models.geometry import WindowGeometry
 from nystra.models.sites import WindowSite
@@ -54,7 +54,7 @@ def paper_windows(landmarks: int, iterations: int) -> Any:
 
     def attend(qkv: Tensor, _: Tensor | None, geometry: WindowGeometry) -> Tensor:
         q, k, v = partition(qkv, geometry)
-        pool = pooling_matrix(most_square(geometry.tokens), most_square(landmarks), qkv)
+        pool = pooling_matrix(squarest_grid(geometry.tokens), squarest_grid(landmarks), qkv)
         out = nystrom_attention(
             q,
             k,

@@ -150,14 +150,14 @@ def test_every_row_loads_what_runs_it() -> None:
         if row.quality is not None:
             quality = row.quality()
             assert quality.name in task_qualities()
-            assert set(quality.fixed) < quality.options.declared().keys()
+            assert set(quality.fixed) < quality.options.list_options().keys()
             assert all(item.needs for item in quality.items.values())
         if row.handler is not None:
             handler = row.handler()
             assert all([handler.media_types, handler.route, handler.summary])
             images = [role for role in row.optional_inputs if role != CONDITION]
             assert handler.parts == (*row.inputs, *images)
-            assert all(kind.doc for kind in handler.parameters.declared().values())
+            assert all(kind.doc for kind in handler.parameters.list_options().values())
 
 
 def test_an_input_that_is_no_image_has_ports_too() -> None:

@@ -92,7 +92,7 @@ def attend_tokens(
     near = torch.cat([exact, near], -1)
     values = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], -2)
     out = attend_clusters(own_q, centers.unsqueeze(2), seen, near, values, v.unsqueeze(2))
-    return torch.cat([*first, queries.joined(out)], 2)
+    return torch.cat([*first, queries.join(out)], 2)
 
 
 def _flat(grid: tuple[int, ...]) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 
 from ....core.arrays import Array
-from ....core.text import counted
+from ....core.text import pluralize
 from ....runtime.metrics.measures import Measure
 from ....runtime.session import Session
 from ..probing import open_probe
@@ -53,7 +53,7 @@ class Returned:
         """What was in int8 for the figure, as words."""
         if self.neighbors == 0:
             return "this layer"
-        return f"this layer and {counted(self.neighbors, 'neighbor')}"
+        return f"this layer and {pluralize(self.neighbors, 'neighbor')}"
 
 
 @dataclass(frozen=True)

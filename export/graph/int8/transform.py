@@ -15,7 +15,7 @@ import onnx
 
 from ....core.errors import UnsupportedModelError
 from ....core.json_text import json_number
-from ....core.text import counted, first_named
+from ....core.text import first_named, pluralize
 from ....models.architecture import PrecisionPolicy
 from ....runtime.metrics.measures import Measure, measure_for
 from ...transforms import TransformInputs
@@ -78,7 +78,7 @@ class Quantized:
         """Return sentences on the int8 layers, their accuracy, and layers returned to float32."""
         measure = self.measure
         selection = self.selection
-        layers = counted(len(selection.layers), "layer")
+        layers = pluralize(len(selection.layers), "layer")
         done = f"{layers} in int8, {self.share:.0%} of the multiplications"
         accuracy = f"{measure.text(selection.figure)} against float32 on the calibration images"
         texts = [f"{done}: {accuracy} and on copies of higher contrast"]
@@ -87,7 +87,7 @@ class Quantized:
                 f"{layer.path} ({measure.text(layer.alone)} with only {layer.tried} in int8)"
                 for layer in selection.returned
             ]
-            count = counted(len(selection.returned), "layer")
+            count = pluralize(len(selection.returned), "layer")
             texts.append(f"{count} returned to float32: {first_named(named, 3)}")
         return texts + [f"{path} stays in float32: {why}" for path, why in self.refused.items()]
 

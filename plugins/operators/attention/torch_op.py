@@ -55,9 +55,9 @@ def _check(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, checked: Attrib
 
 
 def _require(name: str, tensor: Tensor, expected: tuple[Any, ...], broadcast: bool = False) -> None:
-    def fits(got: Any, wanted: Any) -> bool:
-        known = isinstance(got, int) and isinstance(wanted, int)
-        return not known or got == wanted or (broadcast and got == 1)
+    def fits(got: Any, expected: Any) -> bool:
+        both_fixed = isinstance(got, int) and isinstance(expected, int)
+        return not both_fixed or got == expected or (broadcast and got == 1)
 
     if tensor.dim() != len(expected) or not all(map(fits, tensor.shape, expected)):
         also = ", or 1 for any of its sizes" if broadcast else ""

@@ -91,18 +91,18 @@ class _Search:
         center = body.op("Where", body.op("Less", center, maps.keys), center, best)
         number = body.op("Add", body.op("Mul", iteration, self.levels), levels)
         number = body.op("Add", body.op("Add", number, number), self.k)
-        row = self._near("Div", center, maps.key_height, number)
-        col = self._near("Mod", center, maps.key_width, body.op("Add", number, body.ints(1)))
+        row = self._draw_near("Div", center, maps.key_height, number)
+        col = self._draw_near("Mod", center, maps.key_width, body.op("Add", number, body.ints(1)))
         drawn = body.op("Add", body.op("Mul", row, maps.key_width), col)
         drawn = body.op("Where", body.op("Less", center, maps.keys), drawn, maps.keys)
         return self._merge(rows, drawn)
 
-    def _near(self, which: str, center: str, size: str, number: str) -> str:
+    def _draw_near(self, which: str, center: str, size: str, number: str) -> str:
         """Return a random coordinate within a radius of the center and inside the map."""
         body = self.body
         at = body.op(which, center, self.maps.key_width)
         low, high = (
-            self.maps.clamped(body.op(sign, at, self.radii), size) for sign in ("Sub", "Add")
+            self.maps.clamp(body.op(sign, at, self.radii), size) for sign in ("Sub", "Add")
         )
         span = body.op("Add", body.op("Sub", high, low), body.ints(1))
         return body.op("Add", low, body.op("Mod", self.maps.draws(number), span))
@@ -110,7 +110,7 @@ class _Search:
     def _merge(self, rows: list[str], candidates: str) -> list[str]:
         """Return the rows with the k best of their entries and of the candidates (B, n, any)."""
         body, maps = self.body, self.maps
-        candidates, score = maps.scored(candidates)
+        candidates, score = maps.score(candidates)
         index = body.op("Concat", rows[0], candidates, axis=2)
         score = body.op("Concat", rows[1], score, axis=2)
         count = body.shape(body.size(index, 2))

@@ -114,7 +114,7 @@ class BodyMaps:
             body.op("Less", place, size),
         )
 
-    def clamped(self, place: str, size: str) -> str:
+    def clamp(self, place: str, size: str) -> str:
         """Return the position, clamped to 0..size - 1."""
         body = self.body
         last = body.op("Sub", size, body.ints(1))
@@ -122,8 +122,8 @@ class BodyMaps:
 
     def flat(self, y: str, x: str, height: str, width: str) -> str:
         """Return the flat index of the pixel (y, x), clamped to the map."""
-        row = self.body.op("Mul", self.clamped(y, height), width)
-        return self.body.op("Add", row, self.clamped(x, width))
+        row = self.body.op("Mul", self.clamp(y, height), width)
+        return self.body.op("Add", row, self.clamp(x, width))
 
     def draws(self, numbers: str) -> str:
         """Return the draws (n, numbers) of every query pixel, in 0..2**30 - 1."""
@@ -156,7 +156,7 @@ class BodyMaps:
         (sums,) = body.loop(rounds, [(none, TensorProto.FLOAT)], add)
         return body.op("Max", body.op("Sqrt", sums), body.number(SMALLEST_NORM))
 
-    def scored(self, candidates: str) -> tuple[str, str]:
+    def score(self, candidates: str) -> tuple[str, str]:
         """Return the candidates (B, n, any), m where they may not be matched, and their scores.
 
         A score is at least the lowest float32, which replaces NaN and -inf, so that it is sorted
@@ -166,8 +166,8 @@ class BodyMaps:
         present = body.op("Less", candidates, self.keys)
         key = body.op("Where", present, candidates, body.ints(0))
         flat = body.op("Add", key, self.key_offset)
-        taken = body.op("And", present, body.op("Gather", self._allowed, flat))
-        taken = body.op("And", taken, self._searching)
+        valid = body.op("And", present, body.op("Gather", self._allowed, flat))
+        valid = body.op("And", valid, self._searching)
         by_candidate = body.swap(key, 3)  # (B, any, n): all of a candidate's queries in one piece
         corners = self._key.corners(by_candidate)
 
@@ -200,8 +200,8 @@ class BodyMaps:
         number = body.op("Max", score, lowest)
         score = body.op("Where", body.op("IsNaN", score), lowest, number)
         return (
-            body.op("Where", taken, candidates, self.keys),
-            body.op("Where", taken, score, body.number(-np.inf)),
+            body.op("Where", valid, candidates, self.keys),
+            body.op("Where", valid, score, body.number(-np.inf)),
         )
 
     def with_infinity(self, score: str) -> str:

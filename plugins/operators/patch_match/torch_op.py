@@ -117,26 +117,26 @@ class _Search:
             center = torch.where(center == self.none, self.index[:, 0], center)
             number = self.k + 2 * (iteration * len(radii) + z)
             local = center - self.first_key
-            row = self._near(local // self.key_width, radius, self.key_height, number)
-            col = self._near(local % self.key_width, radius, self.key_width, number + 1)
+            row = self._draw_near(local // self.key_width, radius, self.key_height, number)
+            col = self._draw_near(local % self.key_width, radius, self.key_width, number + 1)
             drawn = self.first_key + row * self.key_width + col
             candidates.append(torch.where(center == self.none, self.none, drawn))
         self._merge(torch.stack(candidates, 1))
 
-    def _near(self, center: Tensor, radius: int, size: int, number: int) -> Tensor:
+    def _draw_near(self, center: Tensor, radius: int, size: int, number: int) -> Tensor:
         low = (center - radius).clamp(0, size - 1)
         high = (center + radius).clamp(0, size - 1)
         return low + _draw(self.y, self.x, number, self.seed) % (high - low + 1)
 
     def _merge(self, candidates: Tensor) -> None:
         """Keep the k best of the rows and the candidates (n, any)."""
-        taken = self.allowed[candidates] & self.searching.unsqueeze(1)
-        candidates = torch.where(taken, candidates, self.none)
+        valid = self.allowed[candidates] & self.searching.unsqueeze(1)
+        candidates = torch.where(valid, candidates, self.none)
         rows = max(1, _ENTRIES_AT_ONCE // (self.k * candidates.shape[1]))
         for begin in range(0, len(candidates), rows):
             part = candidates[begin : begin + rows]
-            known = (part.unsqueeze(2) == self.index[begin : begin + rows].unsqueeze(1)).any(2)
-            part = torch.where(known, self.none, part)
+            repeated = (part.unsqueeze(2) == self.index[begin : begin + rows].unsqueeze(1)).any(2)
+            part = torch.where(repeated, self.none, part)
             pixels = (part != self.none).any(1).nonzero()[:, 0]
             self._merge_rows(begin + pixels, part[pixels])
 

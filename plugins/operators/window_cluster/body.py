@@ -33,11 +33,11 @@ class Clusters:
         self.centers = body.op("Gather", keys, seeds, axis=2)
         one = body.ints(1)
         for place in range(MAX_ROUNDS):
-            wanted = body.op("Greater", body.attribute("rounds"), body.ints(place))
-            count = body.op("Where", wanted, windows.tokens, one)
+            continues = body.op("Greater", body.attribute("rounds"), body.ints(place))
+            count = body.op("Where", continues, windows.tokens, one)
             some = body.op("Slice", keys, body.ints([0]), body.shape(count), body.ints([2]))
             moved = self._move_centers(some, self._members(some))
-            self.centers = body.op("Where", wanted, moved, self.centers)
+            self.centers = body.op("Where", continues, moved, self.centers)
         self.members = self._members(keys)
         self.centers = self._move_centers(keys, self.members)
 
@@ -72,7 +72,7 @@ class Clusters:
         return body.op("Where", body.op("Greater", counts, body.number(0.0)), means, self.centers)
 
 
-def seen_sums(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> tuple[str, str]:
+def sum_seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> tuple[str, str]:
     """Return the sums that each block sees of every cluster, both (B nW, h, blocks, m c).
 
     They are those in other blocks of the coarse bias, and those in its own one. ``sums`` are of a
@@ -82,14 +82,16 @@ def seen_sums(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> tup
     number = body.reshape(body.count(bias.blocks), -1, 1)
     members = body.float32(body.op("Equal", number, body.reshape(blocks.coarse, 1, -1)))
     of_coarse = body.op("MatMul", members, sums)
-    others = body.op("MatMul", bias.between_blocks(windows), of_coarse)
+    others = body.op("MatMul", bias.block_means(windows), of_coarse)
     own = body.op("Gather", of_coarse, blocks.coarse, axis=2)
     inside = body.op("Gather", bias.inside(), blocks.coarse, axis=1)
     inside = body.op("Mul", inside, body.op("Sub", own, sums))
     return body.op("Gather", others, blocks.coarse, axis=2), inside
 
 
-def near_logits(nodes: BodyBuilder, blocks: Blocks, bias: Bias, own_q: str, own_k: str) -> str:
+def compute_own_logits(
+    nodes: BodyBuilder, blocks: Blocks, bias: Bias, own_q: str, own_k: str
+) -> str:
     """Return the logits of the pairs in each block, (B nW, h blocks, places, places)."""
     real = nodes.op("Greater", blocks.real(1), nodes.number(0.0))
     filling = nodes.op("Where", real, nodes.number(0.0), nodes.number(NEVER))
@@ -144,7 +146,7 @@ def write(nodes: BodyBuilder) -> str:
     sums = op("MatMul", nodes.swap(members, 4), own_v)  # (B nW, h blocks, m, e + 1)
     own_blocks = op("Mul", windows.heads, blocks.count)
     sums = nodes.reshape(sums, all_windows, windows.heads, blocks.count, -1)
-    seen = op("Add", *seen_sums(windows, blocks, bias, sums))
+    seen = op("Add", *sum_seen(windows, blocks, bias, sums))
     seen = nodes.reshape(seen, all_windows, own_blocks, count, -1)
 
     bounds = [nodes.ints([0]), nodes.shape(windows.value_dim), nodes.ints([2**31])]
@@ -157,9 +159,9 @@ def write(nodes: BodyBuilder) -> str:
     filled = nodes.reshape(own_q, all_windows, windows.heads, -1, windows.head_dim)
     far = op("MatMul", filled, nodes.swap(clusters.centers, 4))
     far = op("Add", nodes.reshape(far, all_windows, own_blocks, -1, count), added)
-    near = near_logits(nodes, blocks, bias, own_q, own_k)
+    own_logits = compute_own_logits(nodes, blocks, bias, own_q, own_k)
 
-    weights = op("Softmax", op("Concat", far, near, axis=-1), axis=-1)
+    weights = op("Softmax", op("Concat", far, own_logits, axis=-1), axis=-1)
     own_v = op("Slice", own_v, *bounds[:2], nodes.ints([-1]))
     values = op("Concat", op("Div", totals, divisor), own_v, axis=-2)
-    return windows.merged(blocks.joined(op("MatMul", weights, values)))
+    return windows.merge(blocks.join(op("MatMul", weights, values)))

@@ -75,7 +75,7 @@ class Bias:
         total = body.op("Mul", body.reshape(length, -1, 1, 1), body.reshape(length, 1, -1, 1))
         return body.reshape(body.op("Div", pairs, total), -1, offsets)
 
-    def between_blocks(self, windows: WindowBody) -> str:
+    def block_means(self, windows: WindowBody) -> str:
         """Return the mean for each two blocks of one region, 0 for others and for one with itself.
 
         Returns:
@@ -89,8 +89,8 @@ class Bias:
     def inside(self) -> str:
         """Return the mean for each block with itself, (h, blocks, 1)."""
         body = self._body
-        kept = body.op("Where", self._same, self._mean, body.number(0.0))
-        return body.reduce("ReduceSum", kept, -1)
+        own_mean = body.op("Where", self._same, self._mean, body.number(0.0))
+        return body.reduce("ReduceSum", own_mean, -1)
 
     def own(self, blocks: Blocks) -> str:
         """Return the bias of each pair of places of one block, (h blocks, places, places)."""
@@ -104,6 +104,8 @@ class Bias:
 
         row = body.op("Mul", offsets("Div", windows.window_h), self._span(windows.window_w))
         index = body.reshape(body.op("Add", row, offsets("Mod", windows.window_w)), -1)
-        taken = body.op("Unsqueeze", body.op("Gather", self._table, index, axis=1), body.ints([1]))
+        own_bias = body.op(
+            "Unsqueeze", body.op("Gather", self._table, index, axis=1), body.ints([1])
+        )
         pairs = body.op("Mul", blocks.places, blocks.places)
-        return body.reshape(blocks.for_heads(taken, pairs), -1, blocks.places, blocks.places)
+        return body.reshape(blocks.for_heads(own_bias, pairs), -1, blocks.places, blocks.places)

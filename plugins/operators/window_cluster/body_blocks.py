@@ -85,13 +85,13 @@ class Blocks:
             grid = body.reshape(
                 grid, -1, self.rows, self._across, body.op("Mul", self.cols, channels)
             )
-            taken = body.op("Transpose", grid, perm=[0, 2, 1, 3])
+            pieces = body.op("Transpose", grid, perm=[0, 2, 1, 3])
         else:
-            taken = body.op("Gather", tokens, self._tokens, axis=2)
+            pieces = body.op("Gather", tokens, self._tokens, axis=2)
         blocks = body.op("Mul", windows.heads, self.count)
-        return body.reshape(taken, -1, blocks, self.places, channels)
+        return body.reshape(pieces, -1, blocks, self.places, channels)
 
-    def joined(self, blocks: str) -> str:
+    def join(self, blocks: str) -> str:
         """Return (B nW, h, N, e) of (B nW, h blocks, places, e)."""
         windows, body = self._windows, self._body
         if body.stepped:

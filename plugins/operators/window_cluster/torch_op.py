@@ -122,7 +122,7 @@ class ClusteredWindows:
         out: Tensor = inside.mT @ self.blocks.cut(tokens)
         return out
 
-    def seen(self, sums: Tensor) -> tuple[Tensor, Tensor]:
+    def sum_seen(self, sums: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sums that each block sees, weighted by exp(bias), both like ``sums``.
 
         They are those in other blocks of the coarse bias, and those in its own one.
@@ -147,18 +147,18 @@ class ClusteredWindows:
             (others @ of_coarse)[..., home, :],
             inside * (of_coarse[..., home, :] - flat),
         )
-        elsewhere, here = (part.unflatten(-1, sums.shape[-2:]) for part in parts)
-        return elsewhere, here
+        elsewhere, own = (part.unflatten(-1, sums.shape[-2:]) for part in parts)
+        return elsewhere, own
 
-    def near(self, own_q: Tensor) -> Tensor:
+    def compute_own_logits(self, own_q: Tensor) -> Tensor:
         """Return the logits of queries (B nW, h, blocks, places, d) and tokens of their block."""
         bias = _own_bias(self.table, self.geometry.window, self.blocks.sides)
         logits = own_q @ self.blocks.cut(self.k).mT + bias
         return logits.masked_fill(~self.blocks.real.unsqueeze(-2), -torch.inf)
 
-    def merged(self, blocks: Tensor) -> Tensor:
+    def merge(self, blocks: Tensor) -> Tensor:
         """Return the map (B, H, W, h e) of (B nW, h, blocks, places, e)."""
-        return merge(self.blocks.joined(blocks), self.sides, self.geometry)
+        return merge(self.blocks.join(blocks), self.sides, self.geometry)
 
 
 def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: float) -> Tensor:
@@ -169,17 +169,17 @@ def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
     windows = ClusteredWindows.of(SCHEMA, qkv, bias_table, attributes)
     own_q = windows.blocks.cut(windows.q)
     ones = torch.ones_like(windows.v[..., :1])
-    elsewhere, here = windows.seen(windows.sums(torch.cat([windows.v, ones], -1)))
-    seen = elsewhere + here
+    elsewhere, own = windows.sum_seen(windows.sums(torch.cat([windows.v, ones], -1)))
+    seen = elsewhere + own
     out = attend(
         own_q,
         windows.centers.unsqueeze(-3),
         seen[..., -1],
         seen[..., :-1],
-        windows.near(own_q),
+        windows.compute_own_logits(own_q),
         windows.blocks.cut(windows.v),
     )
-    return windows.merged(out)
+    return windows.merge(out)
 
 
 def _seeds(checked: Attributes, like: Tensor) -> Tensor:

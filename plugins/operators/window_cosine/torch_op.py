@@ -28,11 +28,11 @@ def window_cosine(
             the table is of another window.
     """
     checked = SCHEMA.validate(attributes)
-    unit = normalized(qkv, logit_scale, int(checked["head_dim"]), float(checked["epsilon"]))
+    unit = normalize(qkv, logit_scale, int(checked["head_dim"]), float(checked["epsilon"]))
     return softmax_windows_of(SCHEMA, unit, bias_table, attributes)
 
 
-def normalized(qkv: Tensor, logit_scale: Tensor, head_dim: int, epsilon: float) -> Tensor:
+def normalize(qkv: Tensor, logit_scale: Tensor, head_dim: int, epsilon: float) -> Tensor:
     """Return qkv with its queries and keys divided by their norms, and its queries scaled.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..body_builder import BodyBuilder
 from ..window_body import WindowBody
-from ..window_cluster.body import NEVER, TINY, cut_windows, near_logits, seen_sums
+from ..window_cluster.body import NEVER, TINY, compute_own_logits, cut_windows, sum_seen
 
 
 class _Records:
@@ -47,12 +47,12 @@ def write(nodes: BodyBuilder) -> str:
     members = op("Mul", blocks.cut(clusters.members), blocks.real(2))
     sums = op("MatMul", nodes.swap(members, 4), blocks.cut(records.tokens))
     sums = nodes.reshape(sums, all_windows, windows.heads, blocks.count, -1)
-    elsewhere, here = (
+    elsewhere, own_sums = (
         nodes.reshape(part, all_windows, own_blocks, count, -1)
-        for part in seen_sums(windows, blocks, bias, sums)
+        for part in sum_seen(windows, blocks, bias, sums)
     )
-    remaining = op("Greater", records.part(here, 1), number(0.0))
-    seen = op("Add", elsewhere, op("Where", remaining, here, number(0.0)))
+    remaining = op("Greater", records.part(own_sums, 1), number(0.0))
+    seen = op("Add", elsewhere, op("Where", remaining, own_sums, number(0.0)))
 
     totals, counts, keys, products = (records.part(seen, which) for which in range(4))
     divisor = op("Add", counts, number(TINY))
@@ -68,8 +68,8 @@ def write(nodes: BodyBuilder) -> str:
     some = op("Greater", counts, number(0.0))
     added = nodes.swap(op("Where", some, op("Log", divisor), number(NEVER)), 4)
     far = op("MatMul", own_q, nodes.swap(keys, 4))
-    near = near_logits(nodes, blocks, bias, own_q, own_k)
-    logits = op("Concat", op("Add", far, added), near, axis=-1)
+    own_logits = compute_own_logits(nodes, blocks, bias, own_q, own_k)
+    logits = op("Concat", op("Add", far, added), own_logits, axis=-1)
     weights = op("Softmax", logits, axis=-1)
 
     shares = op("Slice", weights, nodes.ints([0]), nodes.shape(count), nodes.ints([-1]))
@@ -81,6 +81,6 @@ def write(nodes: BodyBuilder) -> str:
     tilted = nodes.reshape(tilted, all_windows, own_blocks, blocks.places, -1)
     values = op("Concat", means, own_v, axis=-2)
     result = op("Add", op("MatMul", weights, values), op("MatMul", tilted, tilts))
-    result = blocks.joined(result)
+    result = blocks.join(result)
     result = op("Max", result, nodes.reduce("ReduceMin", v, -2))
-    return windows.merged(op("Min", result, nodes.reduce("ReduceMax", v, -2)))
+    return windows.merge(op("Min", result, nodes.reduce("ReduceMax", v, -2)))

@@ -20,20 +20,20 @@ def window_covariance(qkv: Tensor, bias_table: Tensor | None = None, **attribute
     windows = ClusteredWindows.of(SCHEMA, qkv, bias_table, attributes)
     blocks = windows.blocks
     records = cluster_records(windows.k, windows.v, windows.members, windows.centers, order=1)
-    elsewhere, here = windows.seen(windows.sums(records))
-    count = here[..., windows.v.shape[-1]].unsqueeze(-1)
+    elsewhere, own = windows.sum_seen(windows.sums(records))
+    count = own[..., windows.v.shape[-1]].unsqueeze(-1)
     # Where no member is left, sums are zero but for rounding, which a small weight would enlarge.
-    seen = elsewhere + torch.where(count > 0, here, torch.zeros_like(here))
+    seen = elsewhere + torch.where(count > 0, own, torch.zeros_like(own))
     own_q = blocks.cut(windows.q)
     out = attend_clusters(
         own_q,
         windows.centers.unsqueeze(-3),
         seen,
-        windows.near(own_q),
+        windows.compute_own_logits(own_q),
         blocks.cut(windows.v),
         windows.v.unsqueeze(-3),
     )
-    return windows.merged(out)
+    return windows.merge(out)
 
 
 register(SCHEMA, window_covariance, empty_map(SCHEMA.name))

@@ -56,8 +56,8 @@ def write(nodes: BodyBuilder) -> str:
     positive = op("Greater", share, number(0.0))  # false for NaN too
     t = op("Where", positive, op("Min", share, number(1.0)), number(0.0))
     safe_den = op("Where", positive, op("Max", den, op("Mul", guard, mag)), number(1.0))
-    plain = op("Reciprocal", op("Add", den, number(1e-12)))
-    a = op("Where", guarded, op("Div", t, safe_den), plain)
+    unguarded = op("Reciprocal", op("Add", den, number(1e-12)))
+    a = op("Where", guarded, op("Div", t, safe_den), unguarded)
     left_sums = op("Max", nodes.reduce("ReduceSum", left, -1), tiny)
     b = op("Div", op("Sub", number(1.0), t), left_sums)
     b = op("Where", guarded, b, number(0.0))
@@ -65,4 +65,4 @@ def write(nodes: BodyBuilder) -> str:
     soft_values = op("Div", upper_values, op("Max", sums, tiny))
     both_left = op("Concat", op("Mul", left, a), op("Mul", left, b), axis=-1)
     both_values = op("Concat", op("MatMul", z, upper_values), soft_values, axis=-2)
-    return windows.merged(op("MatMul", both_left, both_values))
+    return windows.merge(op("MatMul", both_left, both_values))

@@ -21,4 +21,4 @@ def write(nodes: BodyBuilder) -> str:
     upper = weights(upper_logits, windows.upper_same)
     z = windows.inverse(core)
     values = nodes.op("MatMul", z, nodes.op("MatMul", upper, v))
-    return windows.merged(nodes.op("MatMul", left, values))
+    return windows.merge(nodes.op("MatMul", left, values))

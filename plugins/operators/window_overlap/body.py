@@ -8,7 +8,7 @@ from ..window_body_bias import position_bias
 from ..window_moves import SteppedMoves
 
 
-class _Around:
+class _KeyWindows:
     def __init__(self, windows: WindowBody) -> None:
         body = windows.body
         self.windows = windows
@@ -33,8 +33,8 @@ class _Around:
         padded = body.op("Pad", channels, self._pads(*self.margins))
         places = body.op("Mul", body.op("Mul", self.height, self.width), windows.heads)
         rows = body.reshape(padded, windows.batch, places, size)
-        taken = body.op("Gather", rows, self._index(), axis=1)
-        return body.reshape(taken, -1, windows.heads, self.keys, size)
+        tokens = body.op("Gather", rows, self._index(), axis=1)
+        return body.reshape(tokens, -1, windows.heads, self.keys, size)
 
     def _pads(self, below: str, right: str) -> str:
         body, nothing = self.windows.body, self.windows.body.ints(0)
@@ -64,7 +64,7 @@ class _Around:
         windows, body = self.windows, self.windows.body
         total = body.size(channels, 3)
         fills = (
-            body.op("Add", margin, self._missing(keys, window))
+            body.op("Add", margin, self._pad_to(keys, window))
             for margin, keys, window in (
                 (self.margins[0], self.rows, windows.window_h),
                 (self.margins[1], self.cols, windows.window_w),
@@ -73,7 +73,7 @@ class _Around:
         padded = body.op("Pad", channels, self._pads(*fills))
         width = body.size(padded, 2)
         lines = body.reshape(padded, windows.batch, body.size(padded, 1), -1)
-        lines = self._overlapping(lines, windows.rows, windows.window_h, self.rows)
+        lines = self._cut_overlaps(lines, windows.rows, windows.window_h, self.rows)
         lines = body.reshape(lines, -1, self.rows, width, total)
         columns = body.reshape(
             body.op("Transpose", lines, perm=[0, 2, 1, 3]),
@@ -81,18 +81,18 @@ class _Around:
             width,
             -1,
         )
-        columns = self._overlapping(columns, windows.cols, windows.window_w, self.cols)
+        columns = self._cut_overlaps(columns, windows.cols, windows.window_w, self.cols)
         columns = body.reshape(columns, -1, self.cols, self.rows, total)
         keys = body.op("Transpose", columns, perm=[0, 2, 1, 3])
         return SteppedMoves(windows).heads(
             body.reshape(keys, -1, self.keys, total), self.keys, size
         )
 
-    def _missing(self, length: str, step: str) -> str:
+    def _pad_to(self, length: str, step: str) -> str:
         body = self.windows.body
         return body.op("Mod", body.op("Sub", step, body.op("Mod", length, step)), step)
 
-    def _overlapping(self, lines: str, count: str, step: str, length: str) -> str:
+    def _cut_overlaps(self, lines: str, count: str, step: str, length: str) -> str:
         """Return (A count, length, C): parts that begin one step after each other.
 
         Args:
@@ -105,7 +105,7 @@ class _Around:
         body = self.windows.body
         channels, axis = body.size(lines, 2), body.ints([1])
         parts = []
-        for begin in range(0, body.known(length), body.known(step)):
+        for begin in range(0, body.fixed_size(length), body.fixed_size(step)):
             end = body.op("Add", body.ints(begin), body.op("Mul", count, step))
             part = body.op("Slice", lines, body.ints([begin]), body.shape(end), axis)
             parts.append(body.reshape(part, -1, step, channels))
@@ -116,10 +116,10 @@ class _Around:
 def write(nodes: BodyBuilder) -> str:
     """Write the nodes; return the result."""
     windows = WindowBody(nodes)
-    around = _Around(windows)
-    q, k, v = windows.split(0), around.split(1), around.split(2)
+    key_windows = _KeyWindows(windows)
+    q, k, v = windows.split(0), key_windows.split(1), key_windows.split(2)
     bias = None
     if not nodes.is_off("bias"):
-        bias = position_bias(windows, nodes.inputs[1], around.rows, around.cols)
+        bias = position_bias(windows, nodes.inputs[1], key_windows.rows, key_windows.cols)
     q = nodes.op("Mul", q, nodes.attribute("scale"))
-    return windows.merged(nodes.attend(q, k, v, bias, (windows.tokens, around.keys)))
+    return windows.merge(nodes.attend(q, k, v, bias, (windows.tokens, key_windows.keys)))

@@ -28,7 +28,7 @@ def attention(nodes: BodyBuilder, windows: WindowBody, q: str, k: str, v: str) -
         q, k = windows.set_apart(q, k)
     window, tokens = (windows.window_h, windows.window_w), windows.tokens
 
-    def attended(queries: str, count: str, row: str | None = None) -> str:
+    def attend(queries: str, count: str, row: str | None = None) -> str:
         bias = None
         if not nodes.is_off("bias"):
             bias = position_bias(windows, nodes.inputs[1], *window, row)
@@ -37,11 +37,11 @@ def attention(nodes: BodyBuilder, windows: WindowBody, q: str, k: str, v: str) -
         return nodes.attend(queries, k, v, bias, (count, tokens))
 
     if not nodes.by_rows:
-        return windows.merged(attended(q, tokens))
+        return windows.merge(attend(q, tokens))
     rows = nodes.reshape(q, -1, windows.heads, *window, nodes.size(q, 3))
     (out,) = nodes.loop(
         windows.window_h,
         [],
-        lambda row, _: [attended(nodes.op("Gather", rows, row, axis=2), windows.window_w, row)],
+        lambda row, _: [attend(nodes.op("Gather", rows, row, axis=2), windows.window_w, row)],
     )
-    return windows.merged(nodes.op("Transpose", out, perm=[1, 2, 0, 3, 4]))
+    return windows.merge(nodes.op("Transpose", out, perm=[1, 2, 0, 3, 4]))

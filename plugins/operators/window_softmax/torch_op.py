@@ -46,8 +46,8 @@ def relative_position_bias(
             f"for {what}"
         )
     queries = _numbers(window, sides, table.device)
-    around = queries if keys is None else _numbers(keys, sides, table.device)
-    index = queries[:, None] + (around[-1] - around)[None, :]
+    key_numbers = queries if keys is None else _numbers(keys, sides, table.device)
+    index = queries[:, None] + (key_numbers[-1] - key_numbers)[None, :]
     bias: Tensor = table[index]
     return bias.permute(2, 0, 1)
 

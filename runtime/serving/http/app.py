@@ -233,7 +233,7 @@ def _query(handler: Handler) -> type[BaseModel]:
     named: dict[str, Any] = {
         "model": (str | None, Field(None, description="name of the model (default: the first)"))
     }
-    for name, kind in handler.parameters.declared().items():
+    for name, kind in handler.parameters.list_options().items():
         hint = Literal[kind.choices] | None if isinstance(kind, Choice) else hints[name]
         named[name] = (hint, Field(kind.default, description=kind.help))
     config = ConfigDict(extra="forbid")

@@ -12,7 +12,7 @@ import numpy as np
 from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.files.reading import regular_file
-from ....core.option_kinds import real_number
+from ....core.option_kinds import parse_real
 from ....core.ports.port import CONDITION_AXES, TOKENS_AXES, Port
 from ...options import Given
 
@@ -27,7 +27,7 @@ def numbers_or_path(given: Given) -> Path | Array:
     if isinstance(given, (str, os.PathLike)):
         text = os.fspath(given)
         try:
-            values = [real_number(part) for part in text.split(",")]
+            values = [parse_real(part) for part in text.split(",")]
         except ValueError:
             return Path(text)
         return np.asarray(values if len(values) > 1 else values[0])

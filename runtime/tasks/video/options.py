@@ -65,7 +65,7 @@ def means_video(
 
 def check_no_video(video: VideoOptions) -> None:
     """Raise NystraError if an option of videos is given for images."""
-    if names := video.changed():
+    if names := video.list_changes():
         shown = ", ".join(f"`{name}`" for name in names)
         raise NystraError(
             f"{shown}: does not apply to images. A video is a file such as "

@@ -197,7 +197,7 @@ def _check_flags(path: Path, target: str, options: RunOptions, video: VideoOptio
             f"the output of the video {path} is {target}, expected a video ({', '.join(WRITTEN)}). "
             "Images of its frames are made by ffmpeg; see docs/running.md"
         )
-    given = options.changed() | video.changed()
+    given = options.list_changes() | video.list_changes()
     for name in ("recursive", "jobs", *(_OF_FILES if folder else _OF_FOLDERS)):
         if name in given:
             kind = "the frames of one video" if folder else "a video file"
