@@ -12,7 +12,7 @@ from ..core.option import Option, Options, option
 from ..core.option_kinds import Bytes, File, FileOrWord, Number, Pairs, Switch, Text
 from ..core.ports.port import ValueRanges
 
-Given: TypeAlias = "str | os.PathLike[str] | float | Sequence[float]"
+InputValue: TypeAlias = "str | os.PathLike[str] | float | Sequence[float]"
 """What is given for an input: numbers, also as a text with commas between them, or a path."""
 
 _MAX_SIDE = 1 << 16

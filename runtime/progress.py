@@ -128,8 +128,8 @@ def _print(line: str) -> None:
 
 
 def _printable(text: str) -> str:
-    plain = (each if each.isprintable() else ascii(each)[1:-1] for each in text)
-    return "".join(plain)
+    characters = (each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(characters)
 
 
 def _ascii() -> bool | None:

@@ -137,16 +137,16 @@ class Session:
 
     def _refuse_small(self, feeds: Mapping[str, Array]) -> None:
         """Raise if a side is below what the file states: below it may compute something else."""
-        least = self.facts.size_minimum
-        if least == 1 or self.facts.sides is not None:
+        minimum = self.facts.size_minimum
+        if minimum == 1 or self.facts.sides is not None:
             return
         for port in self.facts.inputs:
             shape = np.shape(feeds.get(port.name, ()))
             lengths = zip(port.axes, shape, strict=False) if not port.own_size else ()
-            if any(axis in SIDES and length < least for axis, length in lengths):
+            if any(axis in SIDES and length < minimum for axis, length in lengths):
                 raise NystraError(
                     f"the input {port.name!r} got the shape {shape}, expected sides of at least "
-                    f"{least} pixels"
+                    f"{minimum} pixels"
                 )
 
     def device_seconds(self, feeds: Mapping[str, Array]) -> float | None:

@@ -88,9 +88,9 @@ class SessionSpec(Options):
         Raises:
             NystraError: A key is unknown or missing.
         """
-        known = {item.name for item in fields(cls)}
-        if set(document) != known:
+        expected = {item.name for item in fields(cls)}
+        if set(document) != expected:
             raise NystraError(
-                f"expected the keys {sorted(known)} of a session, got {sorted(document)}"
+                f"expected the keys {sorted(expected)} of a session, got {sorted(document)}"
             )
         return cls(**document)

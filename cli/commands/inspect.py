@@ -155,7 +155,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     echo(_LEGEND)
     if worst := [f"{site.path} ({site.error:.2%})" for site in by_loss[:3] if site.error]:
         echo(f"largest error: {', '.join(worst)}")
-    echo(inspection.sentence())
+    echo(inspection.describe())
     if settings.summary:
         echo(f"settings: {settings.summary}")
     return 0
@@ -200,7 +200,7 @@ def _inspect_model(args: argparse.Namespace) -> int:
         return 0
     echo(f"library: {reason}")
     if assignment is not None:
-        echo(f"provider: {assignment.sentence()}")
+        echo(f"provider: {assignment.describe()}")
     if nodes:
         named = {name.partition("#")[0] for name, _ in nodes}
         unfused = [(n, site["mechanism"], "plain") for n, site in sites.items() if n not in named]

@@ -82,7 +82,7 @@ def _announce(args: argparse.Namespace, address: str, models: Models) -> None:
             elif args.verbose:
                 echo(f"  {model.session.library_reason}", file=sys.stderr)
             if model.session.assignment is not None:
-                echo(f"  {model.session.assignment.sentence()}", file=sys.stderr)
+                echo(f"  {model.session.assignment.describe()}", file=sys.stderr)
         echo(f"try: {_example_request(address, models)}", file=sys.stderr)
     sys.stdout.flush()
 

@@ -224,5 +224,5 @@ def open_session(args: argparse.Namespace, side: int | None = None) -> Session:
     if session.library_refused and not args.quiet:
         warn(session.library_reason)
     if session.assignment is not None and not args.quiet:
-        echo_error(f"note: {session.assignment.sentence()}")
+        echo_error(f"note: {session.assignment.describe()}")
     return session

@@ -19,7 +19,7 @@ from ...models.own.plain_copy import state_sha256
 from ...runtime.backends import list_timed_backends
 from ...runtime.session import Session
 from ...runtime.timing.rows import describe_machine, find_version
-from ...runtime.timing.turns import least_seconds
+from ...runtime.timing.turns import measure_shortest
 from ..differences import relative_difference
 from ..options import ExportOptions
 from ..pipeline import export_module
@@ -151,4 +151,4 @@ def _time(problem: Problem, engines: dict[str, tuple[Engine, float]]) -> dict[st
         name: partial(engine.run, problem.tensors) for name, (engine, _) in engines.items()
     }
     functions[MODULE] = partial(problem.module.whole, [each.clone() for each in problem.tensors])
-    return least_seconds(functions, rounds=2, most_rounds=10, seconds=4.0, drop=2.0)
+    return measure_shortest(functions, rounds=2, most_rounds=10, seconds=4.0, drop=2.0)

@@ -18,7 +18,7 @@ from ...models.facts import Facts
 from ...models.own.plain_copy import state_sha256
 from ...runtime.images.images import read_image
 from ...runtime.metrics.measures import mean_square, measure_for
-from ...runtime.timing.turns import least_seconds
+from ...runtime.timing.turns import measure_shortest
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, neutral, swap
 from ..load.images import feeds_of, photographs
@@ -77,7 +77,7 @@ class Trials:
                 timed: Any = partial(self._call, site.module.implementation)
                 site.module.implementation = timed
             runs[name] = partial(NetworkSession(network), *feeds)
-        return least_seconds(
+        return measure_shortest(
             runs, most_rounds=40, seconds=SECONDS, drop=2.0, clock=lambda: self._attention
         )
 

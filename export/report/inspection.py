@@ -66,7 +66,7 @@ class Inspection:
         counted = {"shape": self.shape, "network": self.flops, "attention": self.attention}
         return {"flops": counted, "sites": [site.as_dict() for site in self.sites]}
 
-    def sentence(self) -> str:
+    def describe(self) -> str:
         """Return how much of the network's operations attention is."""
         return (
             f"exact attention is {self.attention / self.flops:.0%} of the network's operations: "

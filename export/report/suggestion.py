@@ -11,7 +11,7 @@ from ...core.ports.port import Port
 from ...models.sites import WindowSite
 from ...plugins import native
 from ...runtime.metrics.measures import measure_for
-from ...runtime.timing.turns import least_seconds
+from ...runtime.timing.turns import measure_shortest
 from ..attention.cluster.parameters import Cluster
 from ..attention.full.parameters import Full
 from ..attention.implementation import find_unsupported_reason
@@ -84,7 +84,7 @@ def suggestion(
     keeping = [mechanism for mechanism in UNIFORM if figures[mechanism] >= DEFAULT_BUDGET]
     named = dict.fromkeys((Cluster(), *keeping[:1]))
     timed = {"trained": lambda: trained(*arrays)} | {str(each): runs[each] for each in named}
-    seconds = least_seconds(timed, rounds=_ROUNDS)
+    seconds = measure_shortest(timed, rounds=_ROUNDS)
     ratios = {each: seconds["trained"] / seconds[str(each)] for each in named}
     if ratios[Cluster()] < _WORTH:
         return ""

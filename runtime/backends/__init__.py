@@ -77,8 +77,8 @@ def find_backend(name: str) -> type[Backend]:
         return _REGISTERED[name]
     table, colon, device = name.partition(":")
     if table not in _BACKENDS:
-        known = ", ".join(("auto", FASTEST, *_BACKENDS, *_REGISTERED))
-        raise NystraError(f"unknown backend {name!r}: expected one of {known}")
+        names = ", ".join(("auto", FASTEST, *_BACKENDS, *_REGISTERED))
+        raise NystraError(f"unknown backend {name!r}: expected one of {names}")
     module, attribute = _BACKENDS[table]
     kind: type[Backend] = getattr(import_module(f".{module}", __name__), attribute)
     if not colon:

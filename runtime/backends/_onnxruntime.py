@@ -54,7 +54,7 @@ class OnnxRuntimeBackend(Backend):
         self.library_refused = choice.refused
         self.inputs = tuple(_tensor(node) for node in self._session.get_inputs())
         self.outputs = tuple(_tensor(node) for node in self._session.get_outputs())
-        self._plain, self._releasing = self._run_options(), self._run_options()
+        self._keeping, self._releasing = self._run_options(), self._run_options()
         if self.stated.tiling != "internal":
             self._releasing.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
@@ -66,7 +66,7 @@ class OnnxRuntimeBackend(Backend):
         Raises:
             NystraError: onnxruntime cannot run the model on these inputs.
         """
-        return self._run(feeds, self._plain)
+        return self._run(feeds, self._keeping)
 
     def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run as `infer`, and return the memory of the run to the system."""
@@ -74,7 +74,7 @@ class OnnxRuntimeBackend(Backend):
 
     def stop(self) -> None:
         """Make all runs fail after the node that they compute."""
-        self._plain.terminate = self._releasing.terminate = True
+        self._keeping.terminate = self._releasing.terminate = True
 
     def _run_options(self) -> Any:
         import onnxruntime
@@ -96,7 +96,7 @@ class OnnxRuntimeBackend(Backend):
 
     def _run_bound(self, binding: Any, feeds: Mapping[str, Array], options: Any = None) -> None:
         try:
-            self._session.run_with_iobinding(binding, options or self._plain)
+            self._session.run_with_iobinding(binding, options or self._keeping)
         except Exception as error:  # onnxruntime's errors have no common base of their own
             raise NystraError(_run_message(self.path, feeds, error)) from error
 

@@ -37,7 +37,7 @@ EMULATED = (
 RECORD = "session.record_ep_graph_assignment_info"
 """The session setting that makes onnxruntime (1.24 and later) keep the assignment."""
 
-_SHOWN = 8
+_MAX_OPERATORS = 8
 """Most operators named in a sentence."""
 
 
@@ -74,7 +74,7 @@ class Assignment:
             if provider != self.provider
         )
 
-    def sentence(self) -> str:
+    def describe(self) -> str:
         """Return the provider's share of the nodes and what the others compute."""
         text = f"{self.provider} computes {self.taken} of {self.total} nodes"
         return f"{text}; {self.others}" if self.others else text
@@ -108,8 +108,8 @@ def read_assignment(session: Any, provider: str) -> Assignment | None:
 
 def _list_names(operators: Mapping[str, int]) -> str:
     ordered = sorted(operators.items(), key=lambda pair: (-pair[1], pair[0]))
-    names = [f"{count} {operator}" for operator, count in ordered[:_SHOWN]]
-    rest = sum(count for _, count in ordered[_SHOWN:])
+    names = [f"{count} {operator}" for operator, count in ordered[:_MAX_OPERATORS]]
+    rest = sum(count for _, count in ordered[_MAX_OPERATORS:])
     return ", ".join([*names, *([f"{rest} of other operators"] if rest else [])])
 
 
@@ -266,12 +266,12 @@ class Backend:
             return self.time_on_device(arrays)
 
     def _check(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        wanted = {tensor.name: tensor for tensor in self.inputs}
-        if set(feeds) != set(wanted):
+        expected = {tensor.name: tensor for tensor in self.inputs}
+        if set(feeds) != set(expected):
             raise NystraError(
-                f"{self.path} got the inputs {sorted(feeds)}, expected {sorted(wanted)}"
+                f"{self.path} got the inputs {sorted(feeds)}, expected {sorted(expected)}"
             )
-        return {name: _fit(wanted[name], np.asarray(array)) for name, array in feeds.items()}
+        return {name: _fit(expected[name], np.asarray(array)) for name, array in feeds.items()}
 
     @cached_property
     def header(self) -> OnnxHeader:
@@ -291,14 +291,14 @@ class Backend:
         return "bodies" if self.bodies else ""
 
     def _choose_options(self) -> Options:
-        known = self.options.list_options()
-        if unknown := sorted(set(self.spec.options) - set(known)):
+        options = self.options.list_options()
+        if unknown := sorted(set(self.spec.options) - set(options)):
             raise NystraError(
                 f"{self.spec.backend} has no option {', '.join(unknown)}: expected "
-                + (" or ".join(known) or "none")
+                + (" or ".join(options) or "none")
             )
-        given = self.spec.options.items()
-        return self.options(**{name: known[name].take(name, value) for name, value in given})
+        requested = self.spec.options.items()
+        return self.options(**{name: options[name].take(name, value) for name, value in requested})
 
 
 def _fit(tensor: TensorInfo, array: Array) -> Array:

@@ -220,12 +220,12 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         # Providers print a warning for each node that they leave to the CPU.
         onnxruntime.set_default_logger_severity(3)
         self._turn = threading.Lock()
-        self._found = self._find_device()
+        self._device = self._find_device()
         super().load()
         self.assignment = read_assignment(self._session, self.provider)
         if self.assignment is not None and self.assignment.others and self._strict:
             raise NystraError(
-                f"{self.assignment.sentence()}, and the option fallback is error, for "
+                f"{self.assignment.describe()}, and the option fallback is error, for "
                 f"{self.path}: use a file whose operators the provider supports, such as one "
                 "exported with `target` portable, or the option fallback cpu"
             )
@@ -245,12 +245,14 @@ class OrtProviderBackend(OnnxRuntimeBackend):
 
     def _choose_options(self) -> ProviderOptions:
         """Return the options of the backend; all others go to the provider, as texts."""
-        known = self.options.list_options()
-        given = self.spec.options
+        options = self.options.list_options()
+        requested = self.spec.options
         self._provider_options = {
-            name: str(value) for name, value in given.items() if name not in known
+            name: str(value) for name, value in requested.items() if name not in options
         }
-        own = {name: known[name].take(name, given[name]) for name in known if name in given}
+        own = {
+            name: options[name].take(name, requested[name]) for name in options if name in requested
+        }
         return ProviderOptions(**own)
 
     def _choose(self) -> LibraryChoice:
@@ -272,10 +274,10 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         ):
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         providers = None
-        if self._found is None:
+        if self._device is None:
             providers = [(self.provider, self._provider_options)]
         else:
-            options.add_provider_for_devices([self._found], self._provider_options)
+            options.add_provider_for_devices([self._device], self._provider_options)
         try:
             session = onnxruntime.InferenceSession(
                 utf8_path(self.path, "the model", "onnxruntime"),
@@ -299,15 +301,15 @@ class OrtProviderBackend(OnnxRuntimeBackend):
     def _find_device(self) -> Any:
         if self.spec.ep_library is None and is_built_in(self.provider):
             return None
-        found = find_devices(self.provider, self.spec.ep_library)
-        wanted = self.chosen.hardware
-        kinds = [device.device.type.name.lower() for device in found]
-        if wanted is not None and wanted not in kinds:
+        devices = find_devices(self.provider, self.spec.ep_library)
+        requested = self.chosen.hardware
+        kinds = [device.device.type.name.lower() for device in devices]
+        if requested is not None and requested not in kinds:
             raise BackendUnavailableError(
-                f"{self.provider} has no {wanted} on this machine: expected "
+                f"{self.provider} has no {requested} on this machine: expected "
                 f"{' or '.join(sorted({*kinds}))}"
             )
-        return found[0 if wanted is None else kinds.index(wanted)]
+        return devices[0 if requested is None else kinds.index(requested)]
 
 
 def _provider_error() -> type[Exception]:

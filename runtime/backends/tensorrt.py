@@ -69,7 +69,7 @@ class TensorrtBackend(Backend):
         self._loaded: Engine | None = None
         self._runners: list[Any] = []
         weakref.finalize(self, _close, self._runners)
-        with self._running(self._engines[0]) as runner:
+        with self._open_runner(self._engines[0]) as runner:
             self.inputs, self.outputs = (
                 self._tensors(runner, "INPUT"),
                 self._tensors(runner, "OUTPUT"),
@@ -93,7 +93,7 @@ class TensorrtBackend(Backend):
         Raises:
             NystraError: No engine takes these shapes, or the GPU failed.
         """
-        with self._lock, self._running(_engine_for(self._engines, feeds)) as runner:
+        with self._lock, self._open_runner(_engine_for(self._engines, feeds)) as runner:
             outputs = runner.infer(feeds, check_inputs=False)
             # The next run overwrites them.
             return {output.name: outputs[output.name].copy() for output in self.outputs}
@@ -101,7 +101,7 @@ class TensorrtBackend(Backend):
     def time_on_device(self, feeds: Mapping[str, Array]) -> float | None:
         """Return the seconds of a synchronized run whose inputs and outputs are on the device."""
         engine = _engine_for(self._engines, feeds)
-        with self._lock, self._running(engine) as runner, contextlib.ExitStack() as stack:
+        with self._lock, self._open_runner(engine) as runner, contextlib.ExitStack() as stack:
             kind = import_module("polygraphy.cuda").DeviceArray
             arrays = {}
             for name, array in feeds.items():
@@ -111,7 +111,7 @@ class TensorrtBackend(Backend):
             return float(runner.last_inference_time())
 
     @contextlib.contextmanager
-    def _running(self, engine: Engine) -> Iterator[Any]:
+    def _open_runner(self, engine: Engine) -> Iterator[Any]:
         """Yield an engine's runner, which takes the place of the former one; after an error too."""
         loaded, self._loaded = self._loaded, None
         try:
@@ -165,10 +165,10 @@ def _find_engines(model: EngineModel, builder: Builder) -> list[Engine]:
     ]
     if engines:
         return engines
-    here = device if isinstance(device, str) else f"{device.name} ({device.capability})"
+    target = device if isinstance(device, str) else f"{device.name} ({device.capability})"
     raise BackendUnavailableError(
         f"the cache has no engine for {model.path.name} for {builder.name} {builder.version} on "
-        f"{here}: nystra build {model.path} --backend {builder.name}; see docs/gpu.md"
+        f"{target}: nystra build {model.path} --backend {builder.name}; see docs/gpu.md"
     )
 
 
@@ -203,9 +203,9 @@ def _engine_for(engines: Sequence[Engine], feeds: Mapping[str, Array]) -> Engine
 
 
 def _is_within(shape: tuple[int, ...], row: Sequence[tuple[int, ...]]) -> bool:
-    least, _, most = row
-    return len(shape) == len(least) and all(
-        low <= size <= high for low, size, high in zip(least, shape, most, strict=True)
+    minimum, _, maximum = row
+    return len(shape) == len(minimum) and all(
+        low <= size <= high for low, size, high in zip(minimum, shape, maximum, strict=True)
     )
 
 

@@ -142,12 +142,12 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
         value, where, SCHEMA_VERSION, "name a file that nystra check --update wrote"
     )
     types = _setting_types()
-    known = {"schema_version", "model", "items", "metadata", "digests", "outputs", *types}
-    require_keys(value, where, known, ["model", "items"])
+    allowed = {"schema_version", "model", "items", "metadata", "digests", "outputs", *types}
+    require_keys(value, where, allowed, ["model", "items"])
     if not isinstance(value["model"], str):
         raise NystraError(f"{where}: model is {quote(value['model'])}, expected a string")
     require_keys(value["items"], f"{where}, items", list_guarded_items())
-    accepted = {name: _accepted(f"{where}, {name}", item) for name, item in value["items"].items()}
+    accepted = {name: _read_item(f"{where}, {name}", item) for name, item in value["items"].items()}
     settings = {
         key: _settings(f"{where}, {key}", value[key], key, types[key])
         for key in types
@@ -174,7 +174,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     return Baseline(value["model"], accepted, settings, metadata, digests, outputs)
 
 
-def _accepted(where: str, value: Any) -> Accepted:
+def _read_item(where: str, value: Any) -> Accepted:
     both = ("accepted", "tolerance")
     record = require_keys(value, where, both, both)
     for key, number in record.items():

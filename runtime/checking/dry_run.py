@@ -122,8 +122,8 @@ def dry_run(
     profile = make_profile(read_facts(model.path).inputs, options.shapes, options.tile)
     answer = builder.ask(model, "check", seconds=_CHECK_SECONDS, profile=profile, targets=targets)
     if answer["refusal"] is None:
-        whole = f"a whole engine for {', '.join(targets)}"
-        report.checked.append(whole if targets else "profile and plugin formats")
+        engine = f"a whole engine for {', '.join(targets)}"
+        report.checked.append(engine if targets else "profile and plugin formats")
     elif CPU_ONLY_REFUSED in answer["refusal"].reason:
         report.notes.append(
             f"profile and plugin formats are not checked: TensorRT {report.version} does not "
@@ -146,11 +146,11 @@ def _onnxruntime_shapes(
         return []
     own = session.facts.sides
     if own is None:
-        wanted = list(sizes or default_sizes(session.facts))
+        requested = list(sizes or default_sizes(session.facts))
     else:
-        wanted = batch_sizes(session.facts.inputs, own)
+        requested = batch_sizes(session.facts.inputs, own)
     cases = []
-    for size in wanted:
+    for size in requested:
         feeds = example_arrays(session.facts.inputs, size)
         outputs = session.run(feeds)
         cases.append(

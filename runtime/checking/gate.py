@@ -108,11 +108,11 @@ def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
         old: The baseline to update.
     """
     before: Mapping[str, Accepted] = {} if old is None else old.items
-    items, known = dict(before), list_guarded_items()
+    items, guarded = dict(before), list_guarded_items()
     for name, value in measured.items.items():
-        kept = before.get(name)
-        tolerance = known[name].tolerance if kept is None else kept.tolerance
-        if name == "max_abs" and kept is None:
+        accepted = before.get(name)
+        tolerance = guarded[name].tolerance if accepted is None else accepted.tolerance
+        if name == "max_abs" and accepted is None:
             tolerance = measured.tolerance
         items[name] = Accepted(value, tolerance)
     return Baseline(

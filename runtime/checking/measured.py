@@ -278,9 +278,9 @@ def add_speed(
     """
     opened = Session.open(replace(session.spec, model=Path(other)))
     sessions = {"model": session, "other": opened}
-    taken = size or session.facts.sides or DEFAULT_SIZE
+    sides = size or session.facts.sides or DEFAULT_SIZE
     feeds = {
-        name: example_arrays(session.facts.inputs, taken) for name, session in sessions.items()
+        name: example_arrays(session.facts.inputs, sides) for name, session in sessions.items()
     }
     times = time_interleaved(
         {
@@ -291,4 +291,4 @@ def add_speed(
         warmup=2,
     )
     measured.items["speed"] = median_ratio(times["other"], times["model"])
-    measured.settings["speed"] = {"against": Path(other).name, "size": list(taken.values())}
+    measured.settings["speed"] = {"against": Path(other).name, "size": list(sides.values())}

@@ -130,5 +130,5 @@ def _property(text: str) -> str:
 
 def _cell(text: str) -> str:
     """Return text as one line of Markdown, in which nobody is mentioned and nothing is a link."""
-    plain = re.sub(r"([\\`*_{}\[\]<>|&])", r"\\\1", printable(re.sub(r"\s+", " ", text)))
-    return re.sub(r"(@|#(?=\d)|:(?=//)|\bwww(?=\.))", r"\1&#8203;", plain)
+    escaped = re.sub(r"([\\`*_{}\[\]<>|&])", r"\\\1", printable(re.sub(r"\s+", " ", text)))
+    return re.sub(r"(@|#(?=\d)|:(?=//)|\bwww(?=\.))", r"\1&#8203;", escaped)

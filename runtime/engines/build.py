@@ -62,8 +62,8 @@ class BuildOptions(Options):
             )
         if wrong := [target for target in self.targets if not re.fullmatch(r"sm\d{2,3}", target)]:
             raise NystraError(f"`targets` has {', '.join(wrong)}, expected names such as sm86")
-        usual = builder.targets if isinstance(device, str) else ()
-        return sorted(set(self.targets or usual), key=lambda target: (len(target), target))
+        default = builder.targets if isinstance(device, str) else ()
+        return sorted(set(self.targets or default), key=lambda target: (len(target), target))
 
 
 def build_engine(

@@ -209,12 +209,12 @@ def find_builder(name: str) -> Builder:
 def plugin_nodes(path: Path) -> list[str]:
     """Return the names of the nodes of a model that have a plugin, themselves or in their body."""
     bodies = read_onnx_header(path).functions
-    found = []
+    names = []
     for name, operator in domain_nodes(path, DOMAIN):
         plugin = find_schema(operator).plugin if operator in OPERATORS else operator
         if plugin == operator or (plugin is not None and (DOMAIN, plugin) in bodies):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def find_unsupported(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:

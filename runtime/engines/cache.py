@@ -94,8 +94,8 @@ class EngineRecord:
 
 
 def _row(shapes: Any) -> tuple[tuple[int, ...], ...]:
-    least, best, most = (tuple(map(int, shape)) for shape in shapes)
-    return least, best, most
+    minimum, best, maximum = (tuple(map(int, shape)) for shape in shapes)
+    return minimum, best, maximum
 
 
 @dataclass(frozen=True)
@@ -189,10 +189,10 @@ def find(key: str) -> Engine | None:
 
 def every() -> list[Engine]:
     """Return the engines of the cache that have a record, the newest first; they are not read."""
-    found = []
+    engines = []
     for path in cache_folder().glob(f"[0-9a-f]*/{_ENGINE}"):
         # Another process may have just removed it.
         with contextlib.suppress(OSError, NystraError):
-            found.append((path.stat().st_mtime, Engine.beside(path)))
-    found.sort(key=lambda row: row[0], reverse=True)
-    return [engine for _, engine in found]
+            engines.append((path.stat().st_mtime, Engine.beside(path)))
+    engines.sort(key=lambda row: row[0], reverse=True)
+    return [engine for _, engine in engines]

@@ -71,11 +71,11 @@ def make_profile(
             "of the two"
         )
     best = shapes.opt_shapes or shapes.max_shapes or shapes.min_shapes or {}
-    given = (shapes.min_shapes or best, best, shapes.max_shapes or best)
-    if wrong := sorted(set().union(*given) - {port.name for port in inputs}):
+    triple = (shapes.min_shapes or best, best, shapes.max_shapes or best)
+    if wrong := sorted(set().union(*triple) - {port.name for port in inputs}):
         names = ", ".join(port.name for port in inputs)
         raise NystraError(f"the model has no input {', '.join(wrong)}; its inputs are {names}")
-    return {name: _row(port, [one.get(name) for one in given]) for name, port in dynamic.items()}
+    return {name: _row(port, [one.get(name) for one in triple]) for name, port in dynamic.items()}
 
 
 def _tile_shape(port: Port, side: int) -> Shape:
@@ -85,10 +85,10 @@ def _tile_shape(port: Port, side: int) -> Shape:
 
 
 def _row(port: Port, shapes: Sequence[Shape | None]) -> tuple[Shape, Shape, Shape]:
-    least, best, largest = shapes
-    if least is None or best is None or largest is None:
+    minimum, best, largest = shapes
+    if minimum is None or best is None or largest is None:
         raise NystraError(f"{_open(port)}: give its shapes")
-    for shape in (least, best, largest):
+    for shape in (minimum, best, largest):
         fixed = [port.lengths.get(axis) for axis in port.axes]
         if len(shape) != len(fixed) or any(
             length not in (None, side) for length, side in zip(fixed, shape, strict=True)
@@ -96,12 +96,12 @@ def _row(port: Port, shapes: Sequence[Shape | None]) -> tuple[Shape, Shape, Shap
             raise NystraError(
                 f"the shape {shape} does not fit the input {port.name!r}, {_shape_text(port)}"
             )
-    if not all(a <= b <= c for a, b, c in zip(least, best, largest, strict=True)):
+    if not all(a <= b <= c for a, b, c in zip(minimum, best, largest, strict=True)):
         raise NystraError(
-            f"the shapes of {port.name!r} are not in order: smallest {least}, best {best}, "
+            f"the shapes of {port.name!r} are not in order: smallest {minimum}, best {best}, "
             f"largest {largest}"
         )
-    return least, best, largest
+    return minimum, best, largest
 
 
 def _open(port: Port) -> str:

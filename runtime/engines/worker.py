@@ -112,13 +112,13 @@ class _EngineWorker:
         timing itself fails, and may end the process.
         """
 
-        def passed(line: str) -> None:
+        def stop_before_timing(line: str) -> None:
             if "Computing costs for" in line:
                 self._send(self._result)
                 os._exit(0)
 
         if not self._builder.rtx:
-            self._log.watch = passed
+            self._log.watch = stop_before_timing
         return self._build()
 
     def _build(self) -> dict[str, Any]:
@@ -144,8 +144,8 @@ class _EngineWorker:
     def _refusal(self) -> tuple[str, str] | None:
         """Return the node of the first error of the log, which Polygraphy's exceptions lack."""
         for reason in self._log.errors:
-            if found := _PARSED_NODE.match(reason):
-                return found[1], reason
+            if match := _PARSED_NODE.match(reason):
+                return match[1], reason
         if not self._log.errors:
             return None
         reason = self._log.errors[0]

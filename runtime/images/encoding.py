@@ -42,7 +42,7 @@ def encode(image: ImageData, kind: str, quality: int | None) -> bytes:
     return content
 
 
-def plain_header(size: tuple[int, int], bands: int, bits: int) -> bytes:
+def uncompressed_header(size: tuple[int, int], bands: int, bits: int) -> bytes:
     """Return what stands before rows of pixels in a BigTIFF without compression.
 
     libvips reads such a file a few rows at a time; a file without a header it maps into memory.
@@ -64,7 +64,7 @@ def save_file(raw: Path, path: Path, image: ImageData, kind: str, quality: int |
     """Write an image file from a file of its pixels.
 
     Args:
-        raw: A TIFF that begins with `plain_header`.
+        raw: A TIFF that begins with `uncompressed_header`.
         path: The image file.
         image: As in `strips.write_strips`.
         kind: ``PNG``, ``JPEG`` or ``TIFF``.

@@ -15,7 +15,7 @@ from ...core.arrays import Array
 from ...core.errors import NystraError
 from .image_data import EXCHANGING, NO_METADATA, ImageData, Metadata, turn
 
-_LEAST = (8, 16)
+_MINIMUM_VERSION = (8, 16)
 _ADVICE = "pip install 'pyvips[binary]'"
 
 
@@ -32,10 +32,10 @@ def libvips() -> Any:
         import pyvips
     except OSError as error:  # of the system's linker
         raise NystraError(f"pyvips finds no libvips ({error}): {_ADVICE}") from error
-    if not pyvips.at_least_libvips(*_LEAST):
-        found, minimum = pyvips.version(0), ".".join(map(str, _LEAST))
+    if not pyvips.at_least_libvips(*_MINIMUM_VERSION):
+        major, minimum = pyvips.version(0), ".".join(map(str, _MINIMUM_VERSION))
         raise NystraError(
-            f"pyvips uses libvips {found}.{pyvips.version(1)}, expected {minimum} or newer: "
+            f"pyvips uses libvips {major}.{pyvips.version(1)}, expected {minimum} or newer: "
             f"{_ADVICE}"
         )
     pyvips.cache_set_max(0)

@@ -19,7 +19,7 @@ _OF_ONE_FORMAT = {
     "image-description": "description",
 }
 """Fields that only a file of the same format holds in the same way, and what they are."""
-_KEPT = {
+_PRESERVED = {
     "PNG": (_EXIF, _XMP),
     "JPEG": (_EXIF, _XMP, "iptc-data"),
     "TIFF": (_XMP, *_OF_ONE_FORMAT),
@@ -137,7 +137,7 @@ def _is_kept(name: str, value: bytes | str, source: str, kind: str) -> bool:
         return kind == "PNG" and isinstance(value, str) and value.isascii()  # others are garbled
     if name in _OF_ONE_FORMAT and source != kind:
         return False
-    return name in _KEPT[kind] and (kind != "JPEG" or len(value) <= _LARGEST_IN_JPEG)
+    return name in _PRESERVED[kind] and (kind != "JPEG" or len(value) <= _LARGEST_IN_JPEG)
 
 
 def _label(name: str) -> str:

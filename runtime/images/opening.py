@@ -138,8 +138,8 @@ def _open_by(format: str, loader: str) -> Opener:
 
 def _has_other_colors(head: bytes) -> bool:
     """Return whether an AVIF states primaries or a transfer (ITU-T H.273) unlike those of sRGB."""
-    _, found, colors = head.partition(b"colrnclx")
-    if not found or len(colors) < 4:
+    _, tag, colors = head.partition(b"colrnclx")
+    if not tag or len(colors) < 4:
         return False
     primaries, transfer = struct.unpack(">HH", colors[:4])
     return primaries not in _USUAL_PRIMARIES or transfer not in _USUAL_TRANSFERS

@@ -14,9 +14,9 @@ from .image_data import MAX_METADATA
 _METADATA = ("tEXt", "zTXt", "iTXt", "iCCP", "eXIf")
 _MAX_CHUNKS = 500
 """Of metadata; libpng keeps 1000."""
-_KEPT = frozenset((*_METADATA, "tRNS", "sBIT", "hIST", "sRGB", "fcTL", "fdAT", "iDOT"))
+_PRESERVED = frozenset((*_METADATA, "tRNS", "sBIT", "hIST", "sRGB", "fcTL", "fdAT", "iDOT"))
 """Chunks that libvips keeps, or that say how the pixels are stored; so do all in capitals."""
-_USUAL = {
+_STANDARD = {
     "gAMA": struct.pack(">I", 45455),
     "cHRM": struct.pack(">8I", 31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000),
     "cICP": bytes((1, 13, 0, 1)),
@@ -71,18 +71,18 @@ def limit_metadata(stream: BinaryIO, name: str) -> tuple[BinaryIO, list[str]]:
 def _is_lost(kind: str, data: bytes) -> bool:
     if kind == "pHYs":  # without a unit it is the aspect of a pixel
         return data[8:] != b"\1" and data[:4] != data[4:8]
-    return kind not in _KEPT and data != _USUAL.get(kind)
+    return kind not in _PRESERVED and data != _STANDARD.get(kind)
 
 
-def _measure_unpacked(data: bytes, kind: str, most: int) -> int:
-    """Return the bytes of a chunk as libvips unpacks it; counting ends above ``most``."""
+def _measure_unpacked(data: bytes, kind: str, limit: int) -> int:
+    """Return the bytes of a chunk as libvips unpacks it; counting ends above ``limit``."""
     if kind == "iTXt":
         _, _, rest = data.partition(b"\0")
         packed = rest[2:].split(b"\0", 2)[-1] if rest[:1] == b"\1" else b""
     else:
         packed = data.partition(b"\0")[2][1:] if kind in ("zTXt", "iCCP") else b""
     try:
-        unpacked = zlib.decompressobj().decompress(packed, most + 1) if packed else b""
+        unpacked = zlib.decompressobj().decompress(packed, limit + 1) if packed else b""
     except zlib.error:
         unpacked = b""
     return max(len(unpacked), len(data))

@@ -49,19 +49,19 @@ def resample(
     passes = [(0, height, down), (1, width, across)]
     if len(down) * pixels.shape[1] > pixels.shape[0] * len(across):
         passes.reverse()  # less lies in between
-    for axis, length, wanted in passes:
-        pixels = _along(axis, pixels, length, resize, wanted)
+    for axis, length, span in passes:
+        pixels = _along(axis, pixels, length, resize, span)
     return np.ascontiguousarray(pixels, dtype=np.float32)
 
 
-def _along(axis: int, pixels: Array, length: int, resize: Resize, wanted: range) -> Array:
+def _along(axis: int, pixels: Array, length: int, resize: Resize, span: range) -> Array:
     lines = np.moveaxis(pixels, axis, 0)
     old = len(lines)
     if length == old:
-        return np.moveaxis(lines[wanted.start : wanted.stop], 0, axis)
-    resampled = np.empty((len(wanted), *lines.shape[1:]))
+        return np.moveaxis(lines[span.start : span.stop], 0, axis)
+    resampled = np.empty((len(span), *lines.shape[1:]))
     weigh = _widen if resize.antialias else _nearest
-    for row, place in enumerate(wanted):
+    for row, place in enumerate(span):
         first, weights = weigh(place, old, length, resize.filter)
         resampled[row] = np.tensordot(weights, lines[first : first + len(weights)], 1)
     return np.moveaxis(resampled, 0, axis)
@@ -80,7 +80,7 @@ def _widen(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
 
 
 def _nearest(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
-    kind = _PLAIN[name]
+    kind = _POINTWISE[name]
     center = (place + 0.5) * old / new - 0.5
     begin = int(np.floor(center)) - kind.radius + 1
     taps = np.arange(begin, begin + 2 * kind.radius)
@@ -99,9 +99,9 @@ def _cubic(sharpness: float) -> Callable[[Array], Array]:
 
     def weight(distance: Array) -> Array:
         x = np.abs(distance)
-        near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
-        far = ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
-        return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
+        inner = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+        outer = ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
+        return np.where(x < 1.0, inner, np.where(x < 2.0, outer, 0.0))
 
     return weight
 
@@ -110,4 +110,4 @@ CUBIC = {True: -0.5, False: -0.75}
 """With antialias or without -> the parameter a of the cubic filter."""
 
 _ANTIALIASED = {"bilinear": Filter(1, _triangle), "bicubic": Filter(2, _cubic(CUBIC[True]))}
-_PLAIN = {"bilinear": Filter(1, _triangle), "bicubic": Filter(2, _cubic(CUBIC[False]))}
+_POINTWISE = {"bilinear": Filter(1, _triangle), "bicubic": Filter(2, _cubic(CUBIC[False]))}

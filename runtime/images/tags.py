@@ -29,7 +29,7 @@ _SIZES = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8
 _NUMBERS = {3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
 _OF_THE_PIXELS = (*range(254, 260), 262, 266, 273, 274, *range(277, 285), *range(288, 294), 296)
 _OF_THE_PIXELS += (297, 305, *range(317, 326), 330, *range(338, 342), 347, *range(512, 533))
-_KEPT = frozenset((*_OF_THE_PIXELS, 270, 700, 33723, 34377, 34675))
+_PRESERVED = frozenset((*_OF_THE_PIXELS, 270, 700, 33723, 34377, 34675))
 """Those, and the ones that libvips keeps."""
 
 
@@ -151,7 +151,7 @@ def only_page(stream: BinaryIO, name: str) -> tuple[int, str, list[str]]:
         )
     if 322 in entries and not _has_all_tiles(entries, area):
         raise NystraError(f"the image {name} is damaged: its tiles are not those of its pixels")
-    others = sorted(entries.keys() - _KEPT)
+    others = sorted(entries.keys() - _PRESERVED)
     notes = [f"its tags {', '.join(map(str, others[:8]))} were left out"] if others else []
     # libtiff only warns of damaged tiles, fax and JPEG, but of odd tags in good files too.
     warned = 322 in entries or compression in _FAX_OR_JPEG

@@ -79,13 +79,13 @@ def contrast_doubt(pixels: npt.NDArray[Any], source: npt.NDArray[Any]) -> str:
         pixels: (H, W, C), the output, finite.
         source: (h, w, c) in 0..1, the input.
     """
-    shown = np.clip(pixels, 0, 1)
-    mean, contrast = float(np.mean(shown)), float(np.std(source))
+    clipped = np.clip(pixels, 0, 1)
+    mean, contrast = float(np.mean(clipped)), float(np.std(source))
     if contrast < _FLAT_SOURCE:
         gray = _DARK < float(np.mean(source)) < 1 - _DARK
-        even = np.mean(shown >= 1) > _ALL or np.mean(shown <= 0) > _ALL
+        even = np.mean(clipped >= 1) > _ALL or np.mean(clipped <= 0) > _ALL
         return f"the output is all {'white' if mean > 0.5 else 'black'}" if gray and even else ""
-    if float(np.std(shown)) < _LOST * contrast:
+    if float(np.std(clipped)) < _LOST * contrast:
         return f"the output has almost no contrast, with a mean of {mean:.2g} in 0..1"
     return ""
 

@@ -83,12 +83,12 @@ def tensors(data: mmap.mmap, *, without: Container[str] = ()) -> Iterator[Span]:
     return messages(data, "tensor", without)
 
 
-def messages(data: mmap.mmap, wanted: str, without: Container[str] = ()) -> Iterator[Span]:
+def messages(data: mmap.mmap, message_kind: str, without: Container[str] = ()) -> Iterator[Span]:
     """Yield where the messages of a kind are: in graphs, branches, attributes and functions.
 
     Args:
         data: The result of `open_model`.
-        wanted: The kind: ``tensor`` or ``node``.
+        message_kind: The kind: ``tensor`` or ``node``.
         without: Kinds of messages that are skipped: ``function``, ``training``, ...
     """
     stack: list[tuple[str, Span, int]] = [("model", (0, len(data)), 0)]
@@ -101,7 +101,7 @@ def messages(data: mmap.mmap, wanted: str, without: Container[str] = ()) -> Iter
             kind_inside = inner.get(number)
             if kind_inside is None or kind_inside in without or not isinstance(value, tuple):
                 continue
-            if kind_inside == wanted:
+            if kind_inside == message_kind:
                 yield value
             if kind_inside != "tensor":
                 stack.append((kind_inside, value, depth + 1))
@@ -174,11 +174,11 @@ def _parts(data: mmap.mmap, start: int, end: int) -> Iterator[bytes]:
 def _read_stored_parts(file: Path, stored: dict[str, str]) -> Iterator[bytes]:
     try:
         offset = int(stored.get("offset") or 0)
-        left = int(stored.get("length") or file.stat().st_size - offset)
+        remaining = int(stored.get("length") or file.stat().st_size - offset)
         with file.open("rb") as stream:
             stream.seek(offset)
-            while left > 0 and (part := stream.read(min(_CHUNK, left))):
-                left -= len(part)
+            while remaining > 0 and (part := stream.read(min(_CHUNK, remaining))):
+                remaining -= len(part)
                 yield part
     except (OSError, ValueError, OverflowError) as error:
         raise NystraError(f"cannot read the data file {file}: {error}") from error

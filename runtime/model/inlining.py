@@ -43,14 +43,14 @@ def inline_model(path: str | os.PathLike[str]) -> bytes:
             function = _Function.read(value)
             functions[function.domain, function.name] = function
     called = [[domain] for domain, _ in functions]
-    kept: list[_Field] = []
+    fields: list[_Field] = []
     for number, kind, value in model:
         if number == 7:
             value = _inline_graph(value, functions)
         if number == 25 or (number == 8 and _texts(value, 1)[:1] in called):
             continue
-        kept.append((number, kind, value))
-    return message(kept)
+        fields.append((number, kind, value))
+    return message(fields)
 
 
 @dataclass
@@ -74,13 +74,13 @@ class _Function:
 
 
 def _inline_graph(content: bytes, functions: dict[tuple[str, str], _Function]) -> bytes:
-    kept: list[_Field] = []
+    fields: list[_Field] = []
     for number, kind, value in _fields(content):
         if number != 1:
-            kept.append((number, kind, value))
+            fields.append((number, kind, value))
             continue
-        kept += [(1, BYTES, node) for node in _inline_node(value, functions)]
-    return message(kept)
+        fields += [(1, BYTES, node) for node in _inline_node(value, functions)]
+    return message(fields)
 
 
 def _inline_node(
@@ -119,14 +119,14 @@ def _body(call: bytes, function: _Function) -> list[bytes]:
 def _rename_node(
     content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]
 ) -> bytes:
-    kept: list[_Field] = []
+    fields: list[_Field] = []
     for number, kind, value in _fields(content):
         if number in (1, 2, 3):
             value = rename(value.decode()).encode()
         elif number == 5:
             value = _attribute(value, rename, attributes)
-        kept.append((number, kind, value))
-    return message(kept)
+        fields.append((number, kind, value))
+    return message(fields)
 
 
 def _attribute(content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]) -> bytes:
@@ -135,19 +135,19 @@ def _attribute(content: bytes, rename: Callable[[str], str], attributes: dict[st
     if referred and referred[0]:
         own = [(1, BYTES, _texts(content, 1)[0].encode())]
         return message(own + [part for part in _fields(attributes[referred[0]]) if part[0] != 1])
-    kept: list[_Field] = []
+    fields: list[_Field] = []
     for number, kind, value in _fields(content):
         if number == 6:
             value = _rename_graph(value, rename, attributes)
-        kept.append((number, kind, value))
-    return message(kept)
+        fields.append((number, kind, value))
+    return message(fields)
 
 
 def _rename_graph(
     content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]
 ) -> bytes:
     named = {5: 8, 11: 1, 12: 1, 13: 1}
-    kept: list[_Field] = []
+    fields: list[_Field] = []
     for number, kind, value in _fields(content):
         if number == 1:
             value = _rename_node(value, rename, attributes)
@@ -162,13 +162,13 @@ def _rename_graph(
                     for part, wire_type, text in _fields(value)
                 ]
             )
-        kept.append((number, kind, value))
-    return message(kept)
+        fields.append((number, kind, value))
+    return message(fields)
 
 
 def _fields(content: bytes) -> list[_Field]:
     return [(number, kind, content[start:end]) for number, kind, start, end in fields(content)]
 
 
-def _texts(content: bytes, wanted: int) -> list[str]:
-    return [value.decode() for number, _, value in _fields(content) if number == wanted]
+def _texts(content: bytes, field: int) -> list[str]:
+    return [value.decode() for number, _, value in _fields(content) if number == field]

@@ -52,10 +52,10 @@ class ModelCopy:
         """
         names: dict[str, str] = {}
         files: dict[str, Path] = {}
-        known: dict[str, str] = {}
+        name_of_file: dict[str, str] = {}
         for location, file in external_files(path).items():
             name = f"{COPY}.data" + (f".{len(files)}" if files else "")
-            names[location] = known.setdefault(os.path.realpath(file), name)
+            names[location] = name_of_file.setdefault(os.path.realpath(file), name)
             files.setdefault(names[location], file)
         return cls(Path(path), names, files)
 
@@ -98,10 +98,14 @@ class ModelCopy:
         copied = before = span[0]
         for number, wire_type, begin, end in fields(data, *span):
             inner = _INNER[kind].get(number) if wire_type == BYTES else None
-            made = None if inner is None else self._rename(data, inner, (begin, end))
-            if made is not None:
-                size = sum(len(p) if isinstance(p, bytes) else p[1] - p[0] for p in made)
-                parts += [(copied, before), varint(number << 3 | BYTES) + varint(size), *made]
+            renamed = None if inner is None else self._rename(data, inner, (begin, end))
+            if renamed is not None:
+                size = sum(len(p) if isinstance(p, bytes) else p[1] - p[0] for p in renamed)
+                parts += [
+                    (copied, before),
+                    varint(number << 3 | BYTES) + varint(size),
+                    *renamed,
+                ]
                 copied = end
             before = end
         return [*parts, (copied, span[1])] if parts else None

@@ -220,8 +220,8 @@ class ModelFacts:
     @property
     def sides(self) -> dict[str, int] | None:
         """The fixed height and width, or None if they are free."""
-        known = (port.sides for port in self.inputs if not port.own_size)
-        return next((sides for sides in known if sides is not None), None)
+        sizes = (port.sides for port in self.inputs if not port.own_size)
+        return next((sides for sides in sizes if sides is not None), None)
 
 
 def parse_facts(
@@ -244,15 +244,15 @@ def parse_facts(
     stated = ModelMetadata.read(metadata)
     listed = {port.name: port for port in stated.io}
     of_input, of_output = ranges or (None, None)
-    taken = [_complete(stated, port, of_input) for port in input_ports(inputs, listed)]
-    image = next((port for port in taken if port.role == "image"), None)
-    given = output_ports(outputs, listed, image)
+    inputs_stated = [_complete(stated, port, of_input) for port in input_ports(inputs, listed)]
+    image = next((port for port in inputs_stated if port.role == "image"), None)
+    outputs_stated = output_ports(outputs, listed, image)
     return ModelFacts(
         architecture=stated.architecture,
         task=stated.task,
         scale=stated.scale,
-        inputs=tuple(taken),
-        outputs=tuple(_complete(stated, port, of_output) for port in given),
+        inputs=tuple(inputs_stated),
+        outputs=tuple(_complete(stated, port, of_output) for port in outputs_stated),
         size_minimum=stated.size_minimum,
         tiling=stated.tiling,
         tile_psnr=stated.tile_psnr,
@@ -265,7 +265,7 @@ def parse_facts(
     )
 
 
-def _complete(stated: ModelMetadata, port: Port, given: Range | None) -> Port:
+def _complete(stated: ModelMetadata, port: Port, override: Range | None) -> Port:
     """Add the entries on input and output image, which must agree with their ports.
 
     A given range precedes that of the file. The range of an image in another program's file that
@@ -274,13 +274,13 @@ def _complete(stated: ModelMetadata, port: Port, given: Range | None) -> Port:
     Raises:
         NystraError: They contradict the listing of ports or the graph.
     """
-    if given is not None and port.role in ("image", "picture", "frames", "reference"):
-        port = replace(port, range=given)
+    if override is not None and port.role in ("image", "picture", "frames", "reference"):
+        port = replace(port, range=override)
     if port.role not in ("image", "picture"):
         return port
     image = port.role == "image"
     value_range = port.range or IMPLIED_RANGES.get(port.dtype)
-    if given is None and stated.range is not None:
+    if override is None and stated.range is not None:
         value_range = stated.range
         _agree("range", value_range, port.range or value_range, port)
     if value_range is None and stated.version is not None:

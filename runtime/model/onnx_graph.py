@@ -40,9 +40,9 @@ def domain_nodes(path: str | os.PathLike[str], domain: str) -> list[tuple[str, s
     Raises:
         NystraError: The file is missing, not ONNX or cut short.
     """
-    wanted = (_NAME, _OP_TYPE, _DOMAIN)
+    numbers = (_NAME, _OP_TYPE, _DOMAIN)
     with open_model(path) as data:
-        nodes = [message_strings(data, span, wanted) for span in graph_spans(data, _NODE)]
+        nodes = [message_strings(data, span, numbers) for span in graph_spans(data, _NODE)]
     return [
         (node.get(_NAME, ""), node.get(_OP_TYPE, ""))
         for node in nodes

@@ -52,7 +52,7 @@ class Field(NamedTuple):
 
 
 def fields(
-    data: Buffer, start: int = 0, end: int | None = None, known: Container[int] = _ANY
+    data: Buffer, start: int = 0, end: int | None = None, allowed: Container[int] = _ANY
 ) -> Iterator[Field]:
     """Yield the fields of the message between two places.
 
@@ -60,7 +60,7 @@ def fields(
         data: The bytes that contain it.
         start: Where it begins.
         end: Where it ends; None: with the data.
-        known: Field numbers of such a message: a field of another number that ends beyond the
+        allowed: Field numbers of such a message: a field of another number that ends beyond the
             message means that the data is something else, not that it is truncated.
 
     Raises:
@@ -82,20 +82,20 @@ def fields(
         else:
             raise ValueError("not a protobuf message")
         if position > end:
-            if number in known:
+            if number in allowed:
                 raise TruncatedError(f"{position} bytes expected, {end} found")
             raise ValueError("not a protobuf message")
         yield Field(number, kind, begin, position)
 
 
 def message_fields(
-    data: Buffer, start: int, end: int, known: Container[int] = _ANY
+    data: Buffer, start: int, end: int, allowed: Container[int] = _ANY
 ) -> Iterator[tuple[int, int | tuple[int, int]]]:
     """Yield number and value of the fields that are not fixed numbers; of bytes (start, end).
 
     Args and errors are those of `fields`.
     """
-    for number, kind, begin, after in fields(data, start, end, known):
+    for number, kind, begin, after in fields(data, start, end, allowed):
         if kind == VARINT:
             yield number, _read(data, begin, after)[0]
         elif kind == BYTES:
@@ -103,13 +103,13 @@ def message_fields(
 
 
 def message_strings(
-    data: Buffer, span: tuple[int, int], wanted: tuple[int, ...] = (1, 2)
+    data: Buffer, span: tuple[int, int], numbers: tuple[int, ...] = (1, 2)
 ) -> dict[int, str]:
     """Return the texts in the wanted fields of one message, by field number."""
     return {
         number: text(data, value)
         for number, value in message_fields(data, *span)
-        if number in wanted and isinstance(value, tuple)
+        if number in numbers and isinstance(value, tuple)
     }
 
 

@@ -134,8 +134,8 @@ def references_content(cases: Sequence[ReferenceCase], meta: Mapping[str, Any]) 
     arrays: dict[str, Array] = {}
     for index, case in enumerate(cases):
         for name, array in case.inputs.items():
-            kept = array if array.dtype.kind in "iu" else array.astype(np.float32)
-            arrays[f"size{index}.input.{name}"] = kept
+            stored = array if array.dtype.kind in "iu" else array.astype(np.float32)
+            arrays[f"size{index}.input.{name}"] = stored
         for name, array in case.outputs.items():
             arrays[f"size{index}.output.{name}"] = array.astype(np.float32)
     arrays["meta"] = np.frombuffer(stable_json(meta), dtype=np.uint8)
@@ -194,13 +194,13 @@ def _read_arrays(file: Path | IO[bytes]) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
-        left = _LIMIT
+        remaining = _LIMIT
         if len(entries) > _MAX_ARRAYS:
             raise ValueError(f"they hold {len(entries)} arrays, expected {_MAX_ARRAYS} or fewer")
         twice = first_repeated([entry.filename for entry in entries])
         if twice is not None:
             raise ValueError(f"they hold {twice!r:.80} more than once")
-        _check_size(sum(entry.file_size for entry in entries), left)
+        _check_size(sum(entry.file_size for entry in entries), remaining)
         for entry in entries:
             if entry.flag_bits & 1 or entry.compress_type not in _COMPRESSIONS:
                 raise ValueError(
@@ -209,19 +209,19 @@ def _read_arrays(file: Path | IO[bytes]) -> dict[str, Array]:
             if not entry.filename.endswith(".npy"):
                 raise ValueError(f"{entry.filename} is no array")
             with archive.open(entry) as stream:
-                array, size = _array(stream, entry.file_size, left)
-            left -= size
+                array, size = _array(stream, entry.file_size, remaining)
+            remaining -= size
             arrays[entry.filename.removesuffix(".npy")] = array
     return arrays
 
 
-def _check_size(size: int, left: int) -> None:
-    if size > left:
-        raise ValueError(f"they unpack to {(_LIMIT - left + size) >> 20} MiB or more")
+def _check_size(size: int, remaining: int) -> None:
+    if size > remaining:
+        raise ValueError(f"they unpack to {(_LIMIT - remaining + size) >> 20} MiB or more")
 
 
-def _array(stream: IO[bytes], size: int, left: int) -> tuple[Array, int]:
-    """Return the array of a .npy file of ``size`` bytes, and its bytes, at most ``left``."""
+def _array(stream: IO[bytes], size: int, remaining: int) -> tuple[Array, int]:
+    """Return the array of a .npy file of ``size`` bytes, and its bytes, at most ``remaining``."""
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("an array is not in version 1.0 of the format")
     try:
@@ -234,7 +234,7 @@ def _array(stream: IO[bytes], size: int, left: int) -> tuple[Array, int]:
     if count * dtype.itemsize != body:
         raise ValueError(f"an array of shape {shape} and {dtype} has {body} bytes")
     needed = count * max(dtype.itemsize, 4)  # 8-bit inputs become float32
-    _check_size(needed, left)
+    _check_size(needed, remaining)
     array = np.empty(count, dtype)
     place = array.view(np.uint8).data
     while len(place) and (block := stream.read(min(len(place), _BLOCK))):

@@ -103,9 +103,9 @@ def _check_answers(options: ClusterOptions) -> None:
             f"no Ray cluster answers at {options.address} ({error.strerror or error}): {advice}"
         ) from error
     environment = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
-    left = max(end - time.monotonic(), 1.0)
+    remaining = max(end - time.monotonic(), 1.0)
     try:
-        with Child(_PROBE, left, environment=environment, grace=0.0) as probe:
+        with Child(_PROBE, remaining, environment=environment, grace=0.0) as probe:
             probe.ask("connect", {"address": options.address})
     except ChildError as error:
         if error.exit_code == _NOT_INSTALLED:

@@ -98,7 +98,7 @@ class RequestQueue:
         self.workers, self.queue, self.memory = workers, queue, memory
         self._waiting: deque[Work[Any]] = deque()
         self._under_way: set[Work[Any]] = set()
-        self._held = self._freed = 0
+        self._bytes_used = self._freed = 0
         self._mean = 0.0
         self._closed = False
         self._changed = threading.Condition()
@@ -121,9 +121,9 @@ class RequestQueue:
         return len(self._under_way)
 
     @property
-    def held(self) -> int:
+    def bytes_used(self) -> int:
         """The bytes of the requests in progress."""
-        return self._held
+        return self._bytes_used
 
     @property
     def closed(self) -> bool:
@@ -189,7 +189,7 @@ class RequestQueue:
             work.run()
             with self._changed:
                 self._under_way.discard(work)
-                self._held -= work.cost
+                self._bytes_used -= work.cost
                 self._mean += (_NEW if self._mean else 1.0) * (work.seconds - self._mean)
                 self._freed += work.cost
                 release = self._freed >= _MUCH and not (self._under_way or self._waiting)
@@ -205,10 +205,10 @@ class RequestQueue:
             while True:
                 self._drop_cancelled()
                 if self._waiting:
-                    if self._held + self._waiting[0].cost <= self.memory:
+                    if self._bytes_used + self._waiting[0].cost <= self.memory:
                         work = self._waiting.popleft()
                         self._under_way.add(work)
-                        self._held += work.cost
+                        self._bytes_used += work.cost
                         return work
                 elif self._closed:
                     return None

@@ -62,7 +62,7 @@ class ServedModel:
             self.handler.function, images=self._images, pixels=pixels, on_run=on_run
         )
         try:
-            self._sharing(Work(lambda _: None)).try_out()
+            self._share_handler(Work(lambda _: None)).try_out()
         except Exception as error:  # raised again, with what was tried
             self.close()
             raise NystraError(f"a trial run of {session.path} failed: {error}") from error
@@ -88,7 +88,7 @@ class ServedModel:
             NystraError: Anything else is wrong with the request.
         """
         try:
-            return self._sharing(work)(files, parameters, work.check, self._max_pixels)
+            return self._share_handler(work)(files, parameters, work.check, self._max_pixels)
         except UnreadableFileError as error:
             raise BadRequestError(str(error)) from error
         except UnusableOutputError as error:
@@ -103,8 +103,8 @@ class ServedModel:
         """End the thread that runs the model."""
         self._batcher.close()
 
-    def _sharing(self, work: Work[Any]) -> Handler:
-        return self.handler.calling(partial(self._batcher, work), self._images)
+    def _share_handler(self, work: Work[Any]) -> Handler:
+        return self.handler.with_function(partial(self._batcher, work), self._images)
 
 
 def image_sizes(files: Files, max_pixels: int) -> dict[str, Size]:
@@ -163,8 +163,8 @@ def _is_batched(session: Session, handler: Handler) -> bool:
     channels = image.channels if restorer is None else restorer.input_channels
     if others or channels is None or image.axes != IMAGE_AXES:
         return True
-    least = session.facts.size_minimum if restorer is None else restorer.size_minimum
-    side = -(-max(_TRIAL_SIDE, least) // image.multiple) * image.multiple
+    minimum = session.facts.size_minimum if restorer is None else restorer.size_minimum
+    side = -(-max(_TRIAL_SIDE, minimum) // image.multiple) * image.multiple
     sides = image.sides or image_size(side, side)
     return is_batched(handler.function, (2, channels, sides["height"], sides["width"]))
 

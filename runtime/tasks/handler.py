@@ -103,7 +103,7 @@ class Handler(ABC):
         """The model: (B, C, h, w), and other inputs by name -> (B, ...)."""
 
     @abstractmethod
-    def calling(self, function: Callable[..., Array], images: int) -> Handler:
+    def with_function(self, function: Callable[..., Array], images: int) -> Handler:
         """Return it with another function in place of `function`, such as one that shares runs.
 
         Args:

@@ -151,10 +151,10 @@ def find_task(session: Session) -> Task:
     facts = session.facts
     task = task_named(facts.task)
     if task is None:
-        known = ", ".join(name for row in TASKS for name in row.names)
+        names = ", ".join(name for row in TASKS for name in row.names)
         raise NystraError(
             f"{session.path} is a model of the task {facts.task!r}, which nystra run does not "
-            f"support; supported are {known}{_newer(session)}. Run it from Python with "
+            f"support; supported are {names}{_newer(session)}. Run it from Python with "
             "nystra.runtime.Session"
         )
     roles = [port.role for port in facts.inputs]
@@ -164,10 +164,10 @@ def find_task(session: Session) -> Task:
         or not facts.outputs
         or facts.outputs[0].role != task.output
     ):
-        wanted = " and ".join(task.inputs)
+        inputs = " and ".join(task.inputs)
         also = f" (and {' or '.join(task.optional_inputs)})" if task.optional_inputs else ""
         raise NystraError(
-            f"{session.path} does not take one {wanted}{also} and return one {task.output}, as a "
+            f"{session.path} does not take one {inputs}{also} and return one {task.output}, as a "
             f"file of the task {facts.task!r} does: it takes {_describe(facts.inputs)} and "
             f"returns {_describe(facts.outputs)}{_newer(session)}. Run it from Python with "
             "nystra.runtime.Session"
@@ -183,10 +183,10 @@ def find_handler(session: Session) -> type[Handler]:
     """
     task = find_task(session)
     if task.handler is None:
-        known = ", ".join(name for row in TASKS if row.handler is not None for name in row.names)
+        names = ", ".join(name for row in TASKS if row.handler is not None for name in row.names)
         raise NystraError(
             f"{session.path} is a model of the task {session.facts.task!r}, which cannot be "
-            f"served: expected {known}. nystra run supports it"
+            f"served: expected {names}. nystra run supports it"
         )
     return task.handler()
 

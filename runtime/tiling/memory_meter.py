@@ -124,7 +124,7 @@ class MemoryMeter:
         compiles: The first run allocates memory for a compiler, which stays and does not belong to
             a run.
         law: The result, or None so far.
-        kept: Bytes of the trial runs that the process keeps for the next run.
+        bytes_kept: Bytes of the trial runs that the process keeps for the next run.
         quiet: Lock that is held while measuring, and by other code that needs much memory.
     """
 
@@ -135,7 +135,7 @@ class MemoryMeter:
         self.linear_only = linear_only
         self.compiles = compiles
         self.law: MemoryLaw | None = None
-        self.kept = 0
+        self.bytes_kept = 0
         self._before = resident_memory() or 0
         self.quiet = threading.Lock()
 
@@ -199,7 +199,7 @@ class MemoryMeter:
             highest = (count, peak)
             if above > _FRESH * peak:
                 points.append((count, math.isqrt(above * peak)))
-        self.kept = max((resident_memory() or 0) - self._before, 0)
+        self.bytes_kept = max((resident_memory() or 0) - self._before, 0)
         if not points and highest[1] == 0:
             return None
         return fit_law(
@@ -220,26 +220,26 @@ _MAX_SQUARE = 2 << 30
 """Bytes for a tile whose memory grows with the square of its pixels, as its time does."""
 
 
-def free_memory(kept: int = 0, limit: int | None = None) -> int:
+def free_memory(bytes_kept: int = 0, limit: int | None = None) -> int:
     """Return the bytes that a run may use.
 
     Args:
-        kept: Bytes of earlier runs that this process keeps for reuse.
+        bytes_kept: Bytes of earlier runs that this process keeps for reuse.
         limit: Memory limit of this process in bytes; None is the available memory.
 
     Raises:
         NystraError: The process already uses more than that.
     """
-    free = available_memory() + kept
+    free = available_memory() + bytes_kept
     resident = resident_memory()
     if limit is None or resident is None:
         return free
-    if limit <= resident - kept:
+    if limit <= resident - bytes_kept:
         raise NystraError(
-            f"the process takes {(resident - kept) >> 20} MiB with the model loaded, and the "
+            f"the process takes {(resident - bytes_kept) >> 20} MiB with the model loaded, and the "
             f"limit is {limit >> 20} MiB: raise `max_memory`; see docs/running.md"
         )
-    return min(free, limit - resident + kept)
+    return min(free, limit - resident + bytes_kept)
 
 
 def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:

@@ -219,7 +219,7 @@ def run_strips(
         NystraError: The output has an unexpected shape.
     """
     window, stitcher = _Window(read, plan), Stitcher(plan, scale, strips=True)
-    across, taken = len(plan.columns), 0
+    across, complete_rows = len(plan.columns), 0
     groups = [range(len(plan))[first : first + batch] for first in range(0, len(plan), batch)]
     cut = ([window.tile(index) for index in indices] for indices in groups)
     for indices, outputs in zip(groups, in_turn(function, cut), strict=True):
@@ -229,8 +229,8 @@ def run_strips(
             progress(indices[-1] + 1, len(plan))
         complete = (indices[-1] + 1) // across
         end = plan.rows[complete][0] if complete < len(plan.rows) else plan.size[0]
-        if end > taken:
-            taken = end
+        if end > complete_rows:
+            complete_rows = end
             yield stitcher.take(end * scale)
 
 
@@ -249,8 +249,8 @@ class _Window:
             rows = self._read(end)
         elif (missing := end - self._first - rows.shape[2]) > 0:
             begin = max(top - self._mirrored, self._first)
-            kept = rows[:, :, begin - self._first :]
-            rows = np.concatenate([kept, self._read(missing)], axis=2)
+            overlap = rows[:, :, begin - self._first :]
+            rows = np.concatenate([overlap, self._read(missing)], axis=2)
             self._first = begin
         self._rows = rows
         place = (top - self._first, bottom - self._first)

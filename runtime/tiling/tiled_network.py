@@ -188,15 +188,15 @@ class TiledNetwork:
             law = replace(ASSUMED, square=self.quadratic_bytes)
         elif law != self.worst:  # the measurement allocated memory
             budget = tile_budget(size, self._channels, self._free(max_memory))
-        wanted = DEFAULT_OVERLAP if overlap is None else overlap
+        shared = DEFAULT_OVERLAP if overlap is None else overlap
         if law.square and overlap is None:
-            wanted = 0  # the tile comes first: it may be smaller than the default overlap
+            shared = 0  # the tile comes first: it may be smaller than the default overlap
         side = automatic_tile(
             size,
             law,
             budget,
             multiple=self.size_multiple,
-            overlap=wanted,
+            overlap=shared,
             minimum=self.size_minimum,
         )
         if side is not None and self.tiling == DISCOURAGED:
@@ -206,8 +206,8 @@ class TiledNetwork:
                 f"(`max_memory`), or `tile` {side} to cut it nevertheless"
             )
         if law.square and side is not None:
-            wanted = _overlap(side, self.size_multiple, overlap)
-        return side, wanted
+            shared = _overlap(side, self.size_multiple, overlap)
+        return side, shared
 
     def refuse_larger(self, size: tuple[int, int]) -> None:
         """Raise NystraError where an image (height, width) is larger than the fixed size.
@@ -250,7 +250,7 @@ class TiledNetwork:
         refuse_too_large(size, pixels, law, self._free(max_memory), what)
 
     def _free(self, max_memory: int | None) -> int:
-        return free_memory(0 if self.meter is None else self.meter.kept, max_memory)
+        return free_memory(0 if self.meter is None else self.meter.bytes_kept, max_memory)
 
     def _law(self, pixels: int, budget: int) -> MemoryLaw | None:
         """Return the memory law of runs, measured if the worst case does not fit."""

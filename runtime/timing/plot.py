@@ -41,9 +41,12 @@ def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
 
     one_size = len({size_text(row.size) for row in rows if row.reason is None}) == 1
     # Names of files are no formulas: a text with two $ is drawn as it is.
-    with rc_context({"text.parse_math": False, "text.usetex": False}), atomic_path(path) as made:
+    with (
+        rc_context({"text.parse_math": False, "text.usetex": False}),
+        atomic_path(path) as temporary,
+    ):
         figure = bars_figure(rows) if one_size else lines_figure(rows)
-        figure.savefig(made, dpi=150)
+        figure.savefig(temporary, dpi=150)
 
 
 def bars_figure(rows: Sequence[Row]) -> Figure:

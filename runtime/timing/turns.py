@@ -85,15 +85,15 @@ def time_interleaved(
             function()
     order = list(functions)
 
-    def active(times: Mapping[str, Sequence[float]]) -> Sequence[str]:
-        rounds, spent = len(times[order[0]]), time.perf_counter() - begin
-        late = rounds > 0 and spent >= (seconds if rounds >= minimum else 3.0 * seconds)
+    def choose_names(times: Mapping[str, Sequence[float]]) -> Sequence[str]:
+        rounds, elapsed = len(times[order[0]]), time.perf_counter() - begin
+        late = rounds > 0 and elapsed >= (seconds if rounds >= minimum else 3.0 * seconds)
         return order if rounds < maximum and not late else []
 
-    return time_in_turns(functions, active)
+    return time_in_turns(functions, choose_names)
 
 
-def least_seconds(
+def measure_shortest(
     functions: Mapping[str, Callable[[], object]],
     *,
     rounds: int = 3,

@@ -74,7 +74,7 @@ def open_session(request: Mapping[str, Any]) -> Opened:
         "operators": session.operators,
     }
     if session.assignment is not None:
-        notes["library_reason"] += f"; {session.assignment.sentence()}"
+        notes["library_reason"] += f"; {session.assignment.describe()}"
         notes["assignment"] = session.assignment.as_dict()
     return Opened(session.run, session.device_seconds, session.facts.inputs, notes)
 

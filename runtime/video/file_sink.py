@@ -66,7 +66,7 @@ class VideoSink:
             self.warnings.append(f"not kept: {lost}")
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def open(self) -> Iterator[None]:
         """Open the file with its streams, and complete it at the end of the block.
 
         Raises:

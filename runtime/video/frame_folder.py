@@ -98,7 +98,7 @@ class FolderSink:
         self._overwrite, self._quality = overwrite, quality
         self.warnings: list[str] = []
 
-    def opened(self) -> AbstractContextManager[None]:
+    def open(self) -> AbstractContextManager[None]:
         """Return a block in which frames are written: each is complete by itself."""
         return nullcontext()
 

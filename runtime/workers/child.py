@@ -87,14 +87,14 @@ def start_child(
         stderr: Destination of its stderr.
         environment: Added to the variables that it gets from this process.
     """
-    kept = {name: value for name, value in os.environ.items() if _is_needed(name)}
+    variables = {name: value for name, value in os.environ.items() if _is_needed(name)}
     return _starter().call(
         subprocess.Popen,
         [sys.executable, *_FLAGS, "-c", _START, str(os.getpid()), module, *_path()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
-        env={**kept, "PYTHONSAFEPATH": "1", **(environment or {})},
+        env={**variables, "PYTHONSAFEPATH": "1", **(environment or {})},
         close_fds=True,
     )
 
@@ -144,8 +144,10 @@ def _is_needed(name: str) -> bool:
 
 def _path() -> list[str]:
     """Return the module path of this process, without the current folder."""
-    here = os.path.realpath(os.curdir)
-    return [entry for entry in sys.path if os.path.isabs(entry) and os.path.realpath(entry) != here]
+    current = os.path.realpath(os.curdir)
+    return [
+        entry for entry in sys.path if os.path.isabs(entry) and os.path.realpath(entry) != current
+    ]
 
 
 ANSWER_SECONDS = 900.0

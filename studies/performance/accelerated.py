@@ -17,7 +17,7 @@ import torch._inductor.config as inductor
 from torch import Tensor, nn
 
 from nystra.export import accelerate
-from nystra.runtime.timing.turns import least_seconds
+from nystra.runtime.timing.turns import measure_shortest
 from studies.engines.networks import NETWORKS
 
 WAYS = ("inductor", "ort-cpu", "openvino")
@@ -48,7 +48,7 @@ def measured(name: str, side: int, wanted: Sequence[str]) -> dict[str, Any]:
         calls: dict[str, Callable[[], object]] = {
             way: partial(call, image) for way, call in made.items()
         }
-        seconds = least_seconds(calls, rounds=3, clock=time.process_time)
+        seconds = measure_shortest(calls, rounds=3, clock=time.process_time)
     gain = {way: seconds["eager"] / own for way, own in seconds.items()}
     return {"network": name, "side": side, "seconds": seconds, "gain": gain, "difference": apart}
 

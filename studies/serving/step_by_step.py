@@ -8,7 +8,7 @@ from nystra.cli.main import main
 from nystra.runtime.tasks.restoration import folder
 
 if __name__ == "__main__":
-    for name in ("most_pixels", "ONE_BY_ONE"):
+    for name in ("parallel_limit", "ONE_BY_ONE"):
         assert hasattr(folder, name), name
-    folder.most_pixels, folder.ONE_BY_ONE = lambda *_: 0, 1
+    folder.parallel_limit, folder.ONE_BY_ONE = lambda *_: 0, 1
     sys.exit(main(sys.argv[1:]))

@@ -323,7 +323,7 @@ def test_auto_takes_the_fastest_and_remembers_it(monkeypatch: pytest.MonkeyPatch
 
     seconds = {"ort-cpu": 2.0, "module": 3.0}
     monkeypatch.setattr(choosing, "list_timed_backends", lambda: ("ort-cpu",))
-    monkeypatch.setattr(choosing, "least_seconds", lambda functions, **_: dict(seconds))
+    monkeypatch.setattr(choosing, "measure_shortest", lambda functions, **_: dict(seconds))
     fast = accelerate(network(), example=image())
     assert fast.report is not None
     assert (fast.report.way, fast.report.speedup, fast.report.remembered) == ("ort-cpu", 1.5, False)

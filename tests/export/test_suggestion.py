@@ -35,7 +35,7 @@ def said(
     def timed(runs: Iterable[str], **_: object) -> dict[str, float]:
         return {name: seconds if name == "trained" else 1.0 for name in runs}
 
-    monkeypatch.setattr("nystra.export.report.suggestion.least_seconds", timed)
+    monkeypatch.setattr("nystra.export.report.suggestion.measure_shortest", timed)
     monkeypatch.setattr("nystra.export.report.suggestion.DEFAULT_BUDGET", budget)
     return suggestion(network, resolve(plan, network), samples, OUTPUT)
 

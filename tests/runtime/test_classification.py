@@ -14,9 +14,9 @@ from nystra.core.errors import NystraError
 from nystra.core.ports.preprocessing import Preprocessing, Resize
 from nystra.runtime import ImageData, Session, read_image, write_image
 from nystra.runtime.tasks.classification.classifier import classifier_for
-from nystra.runtime.tasks.classification.listing import listing, read_labels
+from nystra.runtime.tasks.classification.listing import format_listing, read_labels
 from nystra.runtime.tasks.classification.result import ClassResult, RankedClass
-from nystra.runtime.tasks.classification.run import ranked
+from nystra.runtime.tasks.classification.run import rank_classes
 from nystra.runtime.tasks.restoration.restorer import restorer_for
 from runtime_models import save_upscaler
 
@@ -185,10 +185,10 @@ def test_sizes_and_files_that_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_equal_logits_rank_by_class() -> None:
-    classes = ranked(np.array([1.0, 3.0, 3.0]), (), 2)
+    classes = rank_classes(np.array([1.0, 3.0, 3.0]), (), 2)
     assert [entry.number for entry in classes] == [1, 2]
     assert classes[0].label is None
-    assert len(ranked(np.array([1.0, 2.0]), (), 5)) == 2
+    assert len(rank_classes(np.array([1.0, 2.0]), (), 5)) == 2
 
 
 def test_an_image_from_stdin_is_any_image(
@@ -213,11 +213,11 @@ def test_no_cell_of_a_table_is_a_formula() -> None:
         ClassResult("=cmd|calc!A0.png", classes=classes),
         ClassResult("-x.png", status="failed", error="=1 is damaged"),
     ]
-    rows = list(csv.reader(io.StringIO(listing(results, "csv").decode())))[1:]
+    rows = list(csv.reader(io.StringIO(format_listing(results, "csv").decode())))[1:]
     assert [row[0] for row in rows] == ["'=cmd|calc!A0.png"] * 6 + ["'-x.png"]
     assert [row[3] for row in rows] == [
         *('\'=HYPERLINK("http://evil","x")', "'@x", "'+1", "' =1", "a-b", "\\t=2", ""),
     ]
     assert rows[0][5] == "-1.5"
     assert rows[-1][6] == "'=1 is damaged"
-    assert b"'" not in listing(results, "json")
+    assert b"'" not in format_listing(results, "json")

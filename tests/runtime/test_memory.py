@@ -205,7 +205,7 @@ def test_of_a_single_measurement_the_worst_is_assumed() -> None:
     assert fit_law([(1000, 5_000_000)], linear_only=True) == MemoryLaw(5000.0)
 
 
-def test_most_pixels() -> None:
+def test_parallel_limit() -> None:
     assert MemoryLaw(100.0).max_pixels(20_000_000) == 200_000
     assert MemoryLaw(100.0, reach=1000).max_pixels(20_000_000) == 1000
     for linear, square in ((100.0, 20.0), (0.0, 5.0), (1e4, 1e-3)):

@@ -71,7 +71,7 @@ def test_a_plug_in_by_its_path(model: Path, plugin: Path) -> None:
     session = Session(model, f"ort:{RIGHT}", ep_library=plugin, options={"key": 1})
     np.testing.assert_array_equal(session(-make_image()), make_image())
     assert session.assignment is not None
-    assert session.assignment.sentence() == SHARE
+    assert session.assignment.describe() == SHARE
     assert session.assignment.as_dict()["nodes"] == {
         RIGHT: {"Relu": 1},
         "CPUExecutionProvider": {"Neg": 1},
@@ -103,7 +103,7 @@ from nystra.runtime import Session
 from nystra.runtime.backends import ort as _providers
 
 print(*_providers.available_providers())
-print(Session(sys.argv[1], "ort:WrongExecutionProvider").assignment.sentence())
+print(Session(sys.argv[1], "ort:WrongExecutionProvider").assignment.describe())
 try:
     Session(sys.argv[1], "ort:NoneExecutionProvider")
 except BackendUnavailableError as error:
@@ -272,7 +272,7 @@ def test_the_gate_asks_a_provider_for_no_kernels(
 
 def test_a_long_list_of_operators_is_cut() -> None:
     nodes = {"Other": {f"Op{n}": 20 - n for n in range(10)}, "Mine": {"Conv": 3}}
-    sentence = base.Assignment("Mine", nodes).sentence()
+    sentence = base.Assignment("Mine", nodes).describe()
     assert sentence.startswith("Mine computes 3 of 158 nodes; Other computes 20 Op0, 19 Op1")
     assert sentence.endswith("13 Op7, 23 of other operators")
 
@@ -290,11 +290,11 @@ def test_a_spec_carries_it(model: Path, plugin: Path) -> None:
 def test_a_provider_that_is_built_in(model: Path) -> None:
     session = Session(model, "ort:CPUExecutionProvider")
     assert session.assignment is not None
-    assert session.assignment.sentence() == "CPUExecutionProvider computes 2 of 2 nodes"
+    assert session.assignment.describe() == "CPUExecutionProvider computes 2 of 2 nodes"
     if "AzureExecutionProvider" in ort.get_available_providers():  # which takes no plain nodes
         session = Session(model, "ort:AzureExecutionProvider")
         assert session.assignment is not None
-        assert session.assignment.sentence() == (
+        assert session.assignment.describe() == (
             "AzureExecutionProvider computes 0 of 2 nodes; CPUExecutionProvider computes 1 Neg, "
             "1 Relu"
         )

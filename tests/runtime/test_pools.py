@@ -15,7 +15,7 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import ImageData, RunOptions, Session, run_images, write_image
 from nystra.runtime.tasks.restoration import folder as folder_module
-from nystra.runtime.tasks.restoration.folder import most_pixels
+from nystra.runtime.tasks.restoration.folder import parallel_limit
 from nystra.runtime.tasks.restoration.image_job import ImageJob
 from nystra.runtime.tasks.restoration.restorer import restorer_for
 from nystra.runtime.tasks.restoration.worker import ImageWorker
@@ -186,7 +186,7 @@ def test_threads_write_what_one_after_the_other_writes(
     assert len(written) == SMALL + 1
     assert 1 < len(threads) <= 3
     assert seen == [(done, SMALL + 2) for done in range(1, SMALL + 3)]
-    monkeypatch.setattr(folder_module, "most_pixels", lambda *_: 0)
+    monkeypatch.setattr(folder_module, "parallel_limit", lambda *_: 0)
     assert told(beside) == told(run_images(session, small_images, out, again))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
     assert "is not an image in a supported format" in beside[SMALL].error
@@ -212,10 +212,10 @@ def test_when_one_comes_after_the_other(
 ) -> None:
     job = ImageJob(restorer_for(session), RunOptions(quiet=True))
     pairs = [(path, tmp_path / "out" / path.name) for path in sorted(small_images.iterdir())]
-    assert most_pixels(job, session, pairs) == 128 * 128
-    assert most_pixels(job, session, change(pairs)) == 0
+    assert parallel_limit(job, session, pairs) == 128 * 128
+    assert parallel_limit(job, session, change(pairs)) == 0
     alone = Session(session.path, threads=1)
-    assert most_pixels(job, alone, pairs) == 0
+    assert parallel_limit(job, alone, pairs) == 0
 
 
 def test_memory_bounds_what_is_small(
@@ -224,7 +224,7 @@ def test_memory_bounds_what_is_small(
     monkeypatch.setattr(folder_module, "available_memory", lambda: 12 * 40_960 * 1000)
     job = ImageJob(restorer_for(session), RunOptions(quiet=True))
     pairs = [(path, Path("out", path.name)) for path in sorted(small_images.iterdir())]
-    assert most_pixels(job, session, pairs) == 1000
+    assert parallel_limit(job, session, pairs) == 1000
 
 
 def test_an_interrupt_ends_it(session: Session, small_images: Path, tmp_path: Path) -> None:

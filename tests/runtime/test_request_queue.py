@@ -109,14 +109,14 @@ def test_memory_bounds_what_is_under_way() -> None:
     assert large.begun.wait(PATIENCE)
     assert not small.begun.wait(0.05)
     assert not next_one.begun.is_set()  # it would fit, and does not overtake
-    assert queue.held == 80
+    assert queue.bytes_used == 80
     large.open.set()
     assert small.begun.wait(PATIENCE)
     assert next_one.begun.wait(PATIENCE)
     small.open.set()
     next_one.open.set()
     assert queue.close(PATIENCE)
-    assert queue.held == 0
+    assert queue.bytes_used == 0
 
 
 def test_work_that_was_cancelled_ends_with_the_reason(queue: RequestQueue) -> None:

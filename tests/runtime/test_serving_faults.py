@@ -75,7 +75,7 @@ def test_nothing_is_run_for_nobody(slow: Service, how: Any, status: int) -> None
     idle(slow)
     assert slow.runs <= runs + 1  # type: ignore[attr-defined]
     assert runs < 20  # of 26 x 26 tiles and more
-    assert slow.queue.held == 0
+    assert slow.queue.bytes_used == 0
     assert slow.ask(RESTORE, png()).status == 200
 
 

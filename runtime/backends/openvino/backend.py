@@ -126,12 +126,12 @@ class OpenvinoBackend(Backend):
             return True, "OpenVINO is installed"
         import openvino
 
-        name, found = cls.device_name, [*openvino.Core().available_devices, "AUTO"]
-        if name in found or name in {entry.partition(".")[0] for entry in found}:
+        name, devices = cls.device_name, [*openvino.Core().available_devices, "AUTO"]
+        if name in devices or name in {entry.partition(".")[0] for entry in devices}:
             return True, f"OpenVINO is installed and has the device {name}"
         return (
             False,
-            f"OpenVINO has no device {name!r} on this machine: expected {' or '.join(found)}",
+            f"OpenVINO has no device {name!r} on this machine: expected {' or '.join(devices)}",
         )
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -219,8 +219,8 @@ class OpenvinoBackend(Backend):
             )
             choice = LibraryChoice(None, reason)
         else:
-            wanted = "none" if library == "none" else "auto"
-            choice = choose_library(wanted, needed=needed, name=CPU_LIBRARY)
+            requested = "none" if library == "none" else "auto"
+            choice = choose_library(requested, needed=needed, name=CPU_LIBRARY)
         if needed and choice.path is None and not self.header.has_bodies:
             raise BackendUnavailableError(
                 f"{self.path} has nystra operators without ONNX bodies, so it needs the operator "

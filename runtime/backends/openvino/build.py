@@ -117,9 +117,9 @@ def compile_network(
     network: Any = open_backend(spec)
     shapes = _shapes(network, options)
     record = network.record(shapes)
-    kept = None if options.rebuild else cache.find(record.key)
-    if kept is not None:
-        return kept, network.library_reason
+    cached = None if options.rebuild else cache.find(record.key)
+    if cached is not None:
+        return cached, network.library_reason
     progress("compile")
     try:
         content = network.compile(shapes).export_model()

@@ -115,10 +115,10 @@ def _operator_class(threads: int | None) -> Any:
 
         def visit_attributes(self, visitor: Any) -> bool:
             """Write the attributes of this node, or read them from a compiled network."""
-            shown = {"operator": self._operator}
-            visitor.on_attributes(shown)
-            if shown["operator"] != self._operator:
-                self._operator = shown["operator"]
+            attributes = {"operator": self._operator}
+            visitor.on_attributes(attributes)
+            if attributes["operator"] != self._operator:
+                self._operator = attributes["operator"]
                 schema = find_schema(self._operator)
                 self._attributes = {
                     attribute.name: _NUMBERS[attribute.kind](0) for attribute in schema.attributes

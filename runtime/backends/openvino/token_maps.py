@@ -139,11 +139,11 @@ def float_kernel(node: Any) -> Any:
 
     if not is_linear(node):
         return None
-    held = node.input_value(1).get_node()
-    kind = held.get_output_element_type(0).get_type_name()
-    if held.get_type_name() != "Constant" or kind not in _FLOATS or len(held.shape) != 2:
+    constant = node.input_value(1).get_node()
+    kind = constant.get_output_element_type(0).get_type_name()
+    if constant.get_type_name() != "Constant" or kind not in _FLOATS or len(constant.shape) != 2:
         return None
-    weight: Array = held.data if node.get_attributes()["transpose_b"] else held.data.T
+    weight: Array = constant.data if node.get_attributes()["transpose_b"] else constant.data.T
     return opset.constant(np.ascontiguousarray(weight[:, :, None, None])).output(0)
 
 

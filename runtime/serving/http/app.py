@@ -31,7 +31,7 @@ from ..request_queue import RequestQueue, Work, out_of_time
 from ..served_model import Models
 from .guard import Guard
 from .metrics import Metrics
-from .parts import naming_data_binary, read_parts
+from .parts import explain_data_binary, read_parts
 from .responses import error_response, response_for
 
 _PAGE = Path(__file__).with_name("page.html")
@@ -61,10 +61,10 @@ def create_app(
     app = FastAPI(
         title="nystra", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
     )
-    known = {f"/v1/{route}" for route in models.routes} | {"/", "/v1/models", "/metrics"}
+    paths = {f"/v1/{route}" for route in models.routes} | {"/", "/v1/models", "/metrics"}
 
     def count(path: str, model: str, status: int) -> None:
-        metrics.count_request(path if path in known else "other", model, status)
+        metrics.count_request(path if path in paths else "other", model, status)
 
     app.add_middleware(Guard, limits=limits, memory=queue.memory, count=count, **guard)
     app.add_exception_handler(NystraError, _refuse)
@@ -85,7 +85,7 @@ def create_app(
         return JSONResponse({"status": "ok"})
 
     @app.get("/v1/models", summary="The models that are served")
-    async def listed() -> dict[str, Any]:
+    async def models_page() -> dict[str, Any]:
         return {"schema_version": 1, "models": describe(models)}
 
     @app.get("/metrics", summary="Metrics for Prometheus")
@@ -137,7 +137,7 @@ def _add(
         roles = tuple(dict.fromkeys((*handler.parts, *model.facts()["parts"])))
         parts = await read_parts(request, roles, limits.max_bytes)
         begin = time.perf_counter()
-        with naming_data_binary(request):
+        with explain_data_binary(request):
             cost = await run_in_threadpool(model.cost, parts, options)
             work = Work[Answer](lambda work: model.answer(parts, options, work), cost)
             queue.submit(work)

@@ -74,14 +74,14 @@ class Guard:
         begin = time.perf_counter()
         status, size = _GONE, 0
 
-        async def watched(message: Message) -> None:
+        async def send_counted(message: Message) -> None:
             nonlocal status, size
             await send(message)
             status = message.get("status", status)
             size += len(message.get("body", b""))
 
         try:
-            await self._handle(scope, receive, watched)
+            await self._handle(scope, receive, send_counted)
         finally:
             if self._log and (scope["path"] not in _PROBES or status != _FINE):
                 log_request(scope, status, size, time.perf_counter() - begin)
@@ -175,7 +175,7 @@ def log_request(scope: Scope, status: int, size: int, seconds: float) -> None:
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     client = (scope.get("client") or ("-",))[0]
     line = (
-        f"{when} {client} {_plain(scope['method'])} {_plain(scope['path'])} {status} "
+        f"{when} {client} {_escape(scope['method'])} {_escape(scope['path'])} {status} "
         f"{size} bytes {1e3 * seconds:.0f} ms\n"
     )
     with contextlib.suppress(OSError, ValueError):  # nobody reads it: the service goes on
@@ -183,7 +183,7 @@ def log_request(scope: Scope, status: int, size: int, seconds: float) -> None:
         sys.stderr.flush()
 
 
-def _plain(text: str) -> str:
+def _escape(text: str) -> str:
     escaped = text[:_LONGEST].encode("unicode_escape").decode("ascii").replace(" ", "%20")
     return escaped + ("..." if len(text) > _LONGEST else "")
 

@@ -50,7 +50,11 @@ class Metrics:
         gauges: list[tuple[str, str, Callable[[], float]]] = [
             ("nystra_queue_waiting", "Requests in the queue.", lambda: queue.waiting),
             ("nystra_requests_under_way", "Requests in progress.", lambda: queue.under_way),
-            ("nystra_memory_held_bytes", "Bytes of requests in progress.", lambda: queue.held),
+            (
+                "nystra_memory_held_bytes",
+                "Bytes of requests in progress.",
+                lambda: queue.bytes_used,
+            ),
             (
                 "nystra_memory_limit_bytes",
                 "Largest number of bytes of requests in progress.",

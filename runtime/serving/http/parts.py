@@ -20,7 +20,7 @@ logging.getLogger("python_multipart").addHandler(logging.NullHandler())
 
 
 @contextmanager
-def naming_data_binary(request: Request) -> Iterator[None]:
+def explain_data_binary(request: Request) -> Iterator[None]:
     """Add to an error about the body what it is likely to be: the body of ``curl -d``.
 
     Raises:

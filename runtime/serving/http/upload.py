@@ -24,7 +24,7 @@ class Uploads:
             memory: Limit of the bytes of all together.
         """
         self._max_bytes, self._memory = max_bytes, memory
-        self._held = 0
+        self._bytes_held = 0
 
     def check(self, size: int) -> None:
         """Raise `TooLargeError` if a body is above the limit."""
@@ -37,13 +37,13 @@ class Uploads:
 
     def take(self, size: int) -> None:
         """Reserve bytes, or raise `BusyError` if they exceed the limit."""
-        if self._held + size > self._memory:
+        if self._bytes_held + size > self._memory:
             raise BusyError("too many uploads at once: try again later", retry_after=5)
-        self._held += size
+        self._bytes_held += size
 
     def release(self, size: int) -> None:
         """Release bytes."""
-        self._held -= size
+        self._bytes_held -= size
 
 
 class Upload:
@@ -60,7 +60,7 @@ class Upload:
         """
         headers = Headers(scope=scope)
         self._receive, self._uploads, self._seconds = receive, uploads, seconds
-        self._held = 0
+        self._bytes_held = 0
         self._end = _now() + seconds
         self._announced = (
             "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
@@ -88,19 +88,19 @@ class Upload:
             message = await asyncio.wait_for(self._receive(), max(self._end - _now(), 0.001))
         except asyncio.TimeoutError:
             raise UploadStoppedError(
-                f"the upload took more than {self._seconds:g} s ({self._held} bytes were "
+                f"the upload took more than {self._seconds:g} s ({self._bytes_held} bytes were "
                 "received): send it again, or raise `upload_timeout`"
             ) from None
         if message["type"] == "http.request":
             self._complete = not message.get("more_body", False)  # also where it is refused here
             size = len(message.get("body", b""))
             try:
-                self._uploads.check(self._held + size)
+                self._uploads.check(self._bytes_held + size)
                 self._uploads.take(size)
             except ServiceError:
                 self.release()  # at once, to make room for others
                 raise
-            self._held += size
+            self._bytes_held += size
         return message
 
     async def discard(self) -> None:
@@ -120,8 +120,8 @@ class Upload:
 
     def release(self) -> None:
         """Release its bytes."""
-        self._uploads.release(self._held)
-        self._held = 0
+        self._uploads.release(self._bytes_held)
+        self._bytes_held = 0
 
     def forget(self) -> None:
         """Stop waiting for the rest."""

@@ -40,8 +40,8 @@ def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.N
     if remaining.resize is not None:
         height, width = remaining.resize.size(*image.shape[:2])
         rows, columns = (
-            middle(side, kept)
-            for side, kept in zip((height, width), remaining.crop or (height, width), strict=True)
+            middle(side, length)
+            for side, length in zip((height, width), remaining.crop or (height, width), strict=True)
         )
         resized = (rows.stop - rows.start) * (columns.stop - columns.start)
         if resized > _MOST_PIXELS:
@@ -55,15 +55,15 @@ def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.N
     return np.ascontiguousarray(np.moveaxis(image, 2, 0)[None], dtype=np.float32)
 
 
-def middle(side: int, kept: int) -> slice:
+def middle(side: int, length: int) -> slice:
     """Return the center of a side; half a pixel is rounded to even, as in torchvision.
 
     Args:
         side: In pixels.
-        kept: Number of pixels to keep, at most all.
+        length: Number of pixels to keep, at most all.
     """
-    first = round((side - kept) / 2)
-    return slice(first, first + kept)
+    first = round((side - length) / 2)
+    return slice(first, first + length)
 
 
 def _in_channels(pixels: Array, channels: int) -> Array:

@@ -16,7 +16,7 @@ from ...options import TOP
 from ...session import Session
 from ..handler import Answer, AnswerTensor, Files, Handler, decode_role
 from .classifier import Classifier, classifier_for
-from .result import ranked, softmax
+from .result import rank_classes, softmax
 
 PROBABILITIES = "probabilities"
 """Name of the array that is the softmax of the logits."""
@@ -60,7 +60,7 @@ class ClassificationHandler(Handler):
         """The model."""
         return self.classifier.function
 
-    def calling(self, function: Callable[..., Array], images: int) -> ClassificationHandler:
+    def with_function(self, function: Callable[..., Array], images: int) -> ClassificationHandler:
         """Return it with another function."""
         return replace(self, classifier=replace(self.classifier, function=function))
 
@@ -95,7 +95,7 @@ class ClassificationHandler(Handler):
         image = decode_role(files, max_pixels=max_pixels)
         check()
         logits = self.classifier(image.pixels)
-        classes = ranked(logits, self.classifier.preprocessing.labels, parameters.top)
+        classes = rank_classes(logits, self.classifier.preprocessing.labels, parameters.top)
         document: dict[str, Any] = {"schema_version": 1, "model": self.name}
         document["classes"] = [each.as_dict() for each in classes]
         arrays = {self.output: logits, PROBABILITIES: softmax(logits)}

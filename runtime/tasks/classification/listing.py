@@ -22,7 +22,7 @@ COLUMNS = ("input", "rank", "class", "label", "probability", "logit", "error")
 _FORMULAS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """First characters of a formula in a spreadsheet, also in full width."""
 
-_SHOWN = ("input", "status", "classes", "error")
+_COLUMNS = ("input", "status", "classes", "error")
 
 
 def check_listing(target: Path, source: Path, format: str | None, *, overwrite: bool) -> str:
@@ -59,7 +59,7 @@ def check_listing(target: Path, source: Path, format: str | None, *, overwrite: 
     return suffix
 
 
-def listing(results: Sequence[ClassResult], format: str) -> bytes:
+def format_listing(results: Sequence[ClassResult], format: str) -> bytes:
     """Return the content of the file in UTF-8; files that are not images are left out.
 
     Args:
@@ -68,8 +68,8 @@ def listing(results: Sequence[ClassResult], format: str) -> bytes:
     """
     images = [result for result in results if result.status != "skipped"]
     if format == "json":
-        shown = [{key: result.as_dict()[key] for key in _SHOWN} for result in images]
-        return stable_json({"schema_version": 1, "images": shown})
+        rows = [{key: result.as_dict()[key] for key in _COLUMNS} for result in images]
+        return stable_json({"schema_version": 1, "images": rows})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -56,7 +56,7 @@ def softmax(logits: Array) -> Array:
     return shares
 
 
-def ranked(logits: Array, labels: Sequence[str], top: int) -> list[RankedClass]:
+def rank_classes(logits: Array, labels: Sequence[str], top: int) -> list[RankedClass]:
     """Return the classes of the largest logits, best first; of equal ones the smaller number.
 
     Args:

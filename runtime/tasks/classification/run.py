@@ -16,9 +16,9 @@ from ..restoration.image_job import read_input
 from ..restoration.run import list_images
 from ..result import in_one_line
 from .classifier import classifier_for
-from .listing import check_listing, listing, read_labels
+from .listing import check_listing, format_listing, read_labels
 from .options import ClassOptions
-from .result import ClassResult, ranked
+from .result import ClassResult, rank_classes
 
 
 def classify_images(
@@ -64,7 +64,7 @@ def classify_images(
             try:
                 image = read_input(path)
                 logits = classify(image.pixels)
-                classes = ranked(logits, classify.preprocessing.labels, how.top)
+                classes = rank_classes(logits, classify.preprocessing.labels, how.top)
                 seconds = time.perf_counter() - begin
                 size = image.size[::-1]
                 result = ClassResult(
@@ -80,7 +80,7 @@ def classify_images(
             if report is not None:
                 report(result, index + 1, len(images))
     if target is not None and kind is not None:
-        _write(target, listing(results, kind))
+        _write(target, format_listing(results, kind))
     return results
 
 

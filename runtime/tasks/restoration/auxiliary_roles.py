@@ -161,11 +161,11 @@ def check_same_size(shape: tuple[int, ...], size: tuple[int, int], name: str = "
 def planes_of(port: Port, pixels: Array) -> npt.NDArray[np.float32]:
     """Return pixels (H, W) or (H, W, C) as (1, C', H, W) in the range of an input."""
     image: Array = pixels[:, :, None] if pixels.ndim == 2 else pixels
-    wanted = port.channels or AUXILIARY_ROLES[port.role].channels
-    if image.shape[2] == 3 and wanted == 1:
+    channels = port.channels or AUXILIARY_ROLES[port.role].channels
+    if image.shape[2] == 3 and channels == 1:
         image = luma_of(image)[:, :, None]
     elif image.shape[2] == 1:
-        image = np.repeat(image, wanted, axis=2)
+        image = np.repeat(image, channels, axis=2)
     planes = np.ascontiguousarray(np.moveaxis(image, 2, 0)[None], dtype=np.float32)
     return to_range(planes, port.range or UNIT)
 
@@ -205,24 +205,24 @@ class AuxiliaryInputs:
         arrays: dict[str, Array] = {}
         warnings: list[str] = []
         for port in self.ports:
-            given = (self.given or {})[port.name]
+            value = (self.given or {})[port.name]
             if port.role == CONDITION:
-                arrays[port.name] = condition_values(port, _values(port, given, image))
+                arrays[port.name] = condition_values(port, _values(port, value, image))
                 continue
-            if not isinstance(given, Path):
-                raise NystraError(f"the {port.role} is {given}, expected an image or a folder")
-            path = find_partner(given, image, port.role, READ_SUFFIXES)
+            if not isinstance(value, Path):
+                raise NystraError(f"the {port.role} is {value}, expected an image or a folder")
+            path = find_partner(value, image, port.role, READ_SUFFIXES)
             role = AUXILIARY_ROLES[port.role]
             arrays[port.name], more = role.read(read_image(path), size, f"the {port.role} {path}")
             warnings += more
         return arrays, warnings
 
 
-def _values(port: Port, given: Path | Array, image: Path) -> Array:
+def _values(port: Port, value: Path | Array, image: Path) -> Array:
     """Return the values of a condition for an image."""
-    if not isinstance(given, Path):
-        return given
-    return read_values(find_partner(given, image, port.name, (".npy",)), f"the {port.name}")
+    if not isinstance(value, Path):
+        return value
+    return read_values(find_partner(value, image, port.name, (".npy",)), f"the {port.name}")
 
 
 def auxiliary_arrays(

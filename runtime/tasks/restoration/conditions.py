@@ -14,7 +14,7 @@ from ....core.errors import NystraError
 from ....core.files.reading import regular_file
 from ....core.option_kinds import parse_real
 from ....core.ports.port import CONDITION_AXES, TOKENS_AXES, Port
-from ...options import Given
+from ...options import InputValue
 
 MOST_BYTES = 64 << 20
 """Of a file of values."""
@@ -22,16 +22,16 @@ MOST_BYTES = 64 << 20
 _MAGIC = b"\x93NUMPY"
 
 
-def numbers_or_path(given: Given) -> Path | Array:
+def numbers_or_path(value: InputValue) -> Path | Array:
     """Return numbers as an array (), or (K,) of several, and anything else as a path."""
-    if isinstance(given, (str, os.PathLike)):
-        text = os.fspath(given)
+    if isinstance(value, (str, os.PathLike)):
+        text = os.fspath(value)
         try:
             values = [parse_real(part) for part in text.split(",")]
         except ValueError:
             return Path(text)
         return np.asarray(values if len(values) > 1 else values[0])
-    return np.asarray(given, np.float64)
+    return np.asarray(value, np.float64)
 
 
 def decode_values(data: bytes, name: str) -> Array:
@@ -83,7 +83,7 @@ def condition_values(port: Port, values: Array) -> Array:
     if array.ndim == len(port.axes) and array.shape[0] == 1:
         array = array[0]
     fits = len(array.shape) == len(shape) and all(
-        wanted in (None, got) and got for wanted, got in zip(shape, array.shape, strict=True)
+        expected in (None, got) and got for expected, got in zip(shape, array.shape, strict=True)
     )
     if not fits or array.dtype.kind not in "fiub":
         raise NystraError(

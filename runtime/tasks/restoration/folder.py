@@ -33,7 +33,7 @@ _MOST_PIXELS = 128 * 128
 _MOST_BYTES = 64 << 10
 """Largest file of a small image; file sizes are read before files are opened."""
 
-_LEAST = 8
+_MINIMUM_PER_CORE = 8
 """Images per core from which on it is faster to open the model a second time."""
 
 ONE_BY_ONE = 2
@@ -65,8 +65,8 @@ def restore_folder(
     if jobs > 1:
         with closing(_processes(job, session, jobs)) as pool:
             return restore_all(partial(restore_files, pool), pairs, move, report)
-    if (most := most_pixels(job, session, pairs)) > 0:
-        return restore_all(partial(_small_in_threads, job, session, most), pairs, move, report)
+    if (limit := parallel_limit(job, session, pairs)) > 0:
+        return restore_all(partial(_small_in_threads, job, session, limit), pairs, move, report)
     with closing(_one_by_one(job, move, len({target for _, target in pairs}))) as one:
         return restore_all(partial(restore_files, one, ordered=True), pairs, None, report)
 
@@ -154,7 +154,7 @@ def _processes(job: ImageJob, session: Session, jobs: int) -> Processes:
     return Processes(f"{__package__}.remote_worker", setup, jobs)
 
 
-def most_pixels(job: ImageJob, session: Session, pairs: Sequence[Pair]) -> int:
+def parallel_limit(job: ImageJob, session: Session, pairs: Sequence[Pair]) -> int:
     """Return the most pixels of an image that is restored in parallel; 0: none is.
 
     Args:
@@ -163,7 +163,7 @@ def most_pixels(job: ImageJob, session: Session, pairs: Sequence[Pair]) -> int:
         pairs: Images and their outputs.
     """
     cores = _cores(session)
-    if not session.kind.concurrent or cores < 2 or len(pairs) < _LEAST * cores:
+    if not session.kind.concurrent or cores < 2 or len(pairs) < _MINIMUM_PER_CORE * cores:
         return 0
     if len(groups_apart(pairs)) > 1 or not all(_is_small(source) for source, _ in pairs):
         return 0
@@ -173,14 +173,14 @@ def most_pixels(job: ImageJob, session: Session, pairs: Sequence[Pair]) -> int:
 
 
 def _small_in_threads(
-    job: ImageJob, session: Session, most: int, pairs: Sequence[Pair]
+    job: ImageJob, session: Session, limit: int, pairs: Sequence[Pair]
 ) -> Generator[Done, None, None]:
     """Restore images with a session of one thread, and larger ones after them."""
     single = Session.open(replace(session.spec, threads=1))
     worker = ImageWorker(replace(job, restorer=restorer_for(single)))
     large = []
     with closing(Threads(worker.call, _cores(session) + 1, worker.stop)) as pool:
-        calls = (("small_file", (str(source), str(target), most)) for source, target in pairs)
+        calls = (("small_file", (str(source), str(target), limit)) for source, target in pairs)
         for done in pool.run(calls):
             if done.value is None:
                 large.append(done.place)

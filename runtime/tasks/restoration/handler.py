@@ -116,7 +116,7 @@ class RestorationHandler(Handler):
         restorer = replace(restorer, meter=None)
         return replace(self, restorer=restorer, tile=side, pixels_per_run=side**2)
 
-    def calling(self, function: Callable[..., Array], images: int) -> RestorationHandler:
+    def with_function(self, function: Callable[..., Array], images: int) -> RestorationHandler:
         """Return it with another function."""
         return replace(self, restorer=replace(self.restorer, function=function, batch=images))
 
@@ -151,8 +151,8 @@ class RestorationHandler(Handler):
     def try_out(self) -> None:
         """Run a small gray image."""
         restorer = self._restorer(0)
-        fixed, least = restorer.fixed_size, restorer.size_minimum
-        sizes = [fixed] if fixed else [(max(side, least),) * 2 for side in _TRIAL_SIDES]
+        fixed, minimum = restorer.fixed_size, restorer.size_minimum
+        sizes = [fixed] if fixed else [(max(side, minimum),) * 2 for side in _TRIAL_SIDES]
         failure: Exception | None = None
         for height, width in sizes:
             gray = ImageData(np.full((height, width, restorer.input_channels), 0.5, np.float32))
@@ -206,14 +206,14 @@ class RestorationHandler(Handler):
             {self.output: file_tensor(content)},
         )
 
-    def _tile(self, wanted: int) -> int:
+    def _tile(self, requested: int) -> int:
         if self.restorer.tiling == DISCOURAGED:  # only a request asks for tiles
-            return wanted
-        return wanted or (self.tile if self.restorer.fixed_size is None else None) or 0
+            return requested
+        return requested or (self.tile if self.restorer.fixed_size is None else None) or 0
 
-    def _restorer(self, wanted: int) -> Restorer:
+    def _restorer(self, requested: int) -> Restorer:
         """Return the model with as many tiles in a call as a run has room for."""
-        tile, batch = self._tile(wanted), self.restorer.batch
+        tile, batch = self._tile(requested), self.restorer.batch
         if self.pixels_per_run is None or not tile:
             return self.restorer
         batch = max(min(batch, self.pixels_per_run // tile**2), 1)
@@ -228,11 +228,11 @@ def _decode(key: str, data: bytes) -> Array:
         raise UnreadableFileError(str(error)) from error
 
 
-def _largest_tile(restorer: Restorer, wanted: int) -> int:
+def _largest_tile(restorer: Restorer, requested: int) -> int:
     """Return the side of the tiles: the requested one, or what the memory allows."""
     if restorer.fixed_size is not None:
         return max(restorer.fixed_size)
-    wanted = max(wanted, restorer.size_minimum)
-    wanted = -(-wanted // restorer.size_multiple) * restorer.size_multiple
-    side, _ = restorer.choose_tiles((wanted, wanted), wanted**2, 0, None, None)
-    return side if isinstance(side, int) else wanted
+    requested = max(requested, restorer.size_minimum)
+    requested = -(-requested // restorer.size_multiple) * restorer.size_multiple
+    side, _ = restorer.choose_tiles((requested, requested), requested**2, 0, None, None)
+    return side if isinstance(side, int) else requested

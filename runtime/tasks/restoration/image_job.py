@@ -211,12 +211,12 @@ def is_large(restorer: Restorer, source: Path, target: Path) -> bool:
     Raises:
         NystraError: The file is no image, or damaged.
     """
-    held = restorer.untiled or restorer.auxiliary or restorer.tiling == DISCOURAGED
-    if held or STREAM in (source, target) or image_format(target) not in _FORMATS:
+    in_one_piece = restorer.untiled or restorer.auxiliary or restorer.tiling == DISCOURAGED
+    if in_one_piece or STREAM in (source, target) or image_format(target) not in _FORMATS:
         return False
     if regular_file(source, "the image").stat().st_size <= _SMALL_FILE:
         return False
     height, width = read_image_size(source)
     numbers = 3 + restorer.output_channels * restorer.scale**2
-    least = max(restorer.size_minimum, LEAST_ROWS)
-    return min(height, width) >= least and 4 * height * width * numbers > LARGE
+    minimum = max(restorer.size_minimum, LEAST_ROWS)
+    return min(height, width) >= minimum and 4 * height * width * numbers > LARGE

@@ -90,11 +90,11 @@ class _Run:
 
     def __init__(self, restorer: Restorer, reader: RowReader, name: str) -> None:
         self._restorer, self._reader, self._name = restorer, reader, name
-        takes, gives, given = restorer.input_channels, restorer.output_channels, reader.channels
-        self._luma_before = takes == 1 and gives == 3 and given == 3
-        self._given = 1 if self._luma_before else given
-        self._luma_after = self._given < takes and gives == 3
-        self.channels = given if self._given > takes else 1 if self._luma_after else gives
+        takes, gives, channels = restorer.input_channels, restorer.output_channels, reader.channels
+        self._luma_before = takes == 1 and gives == 3 and channels == 3
+        self._planes = 1 if self._luma_before else channels
+        self._luma_after = self._planes < takes and gives == 3
+        self.channels = channels if self._planes > takes else 1 if self._luma_after else gives
         self.tiles, self.seconds, self.warnings = 0, 0.0, list[str]()
         self._inputs, self._outputs = list[Array](), list[Array]()
         height, width = reader.size
@@ -117,7 +117,7 @@ class _Run:
             network.size_multiple,
             fixed=network.fixed_size is not None,
         )
-        parts = max(self._given // network.input_channels, 1)
+        parts = max(self._planes // network.input_channels, 1)
         self.tiles = len(plan) * parts
 
         def step(done: int, total: int) -> None:
@@ -150,11 +150,11 @@ class _Run:
 
     def _function(self, tiles: Array) -> Array:
         begin = time.perf_counter()
-        network, given = self._restorer, tiles.shape[1]
-        if given > network.input_channels:
-            parts = [network.function(tiles[:, i : i + 1])[:, :1] for i in range(given)]
+        network, channels = self._restorer, tiles.shape[1]
+        if channels > network.input_channels:
+            parts = [network.function(tiles[:, i : i + 1])[:, :1] for i in range(channels)]
             output: Array = np.concatenate(parts, 1)
-        elif given < network.input_channels:
+        elif channels < network.input_channels:
             output = network.function(np.repeat(tiles, network.input_channels, axis=1))
         else:
             output = network.function(tiles)

@@ -52,13 +52,13 @@ def restore_on_cluster(pool: Cluster, pairs: Sequence[Pair]) -> Generator[Done, 
             result = ImageResult(source, "failed", error=done.value.error)
         else:
             result = replace(done.value, input=source, output=target)
-        made = DistributedResult(**result.as_dict(), worker=done.where, tries=done.tries)
-        yield done.place, made
+        distributed = DistributedResult(**result.as_dict(), worker=done.where, tries=done.tries)
+        yield done.place, distributed
 
 
 @contextmanager
 def cluster_pool(
-    session: Session, how: RunOptions, cluster: ClusterOptions, most: int | None = None
+    session: Session, how: RunOptions, cluster: ClusterOptions, limit: int | None = None
 ) -> Iterator[Cluster]:
     """Yield requested workers, which end with the block.
 
@@ -66,7 +66,7 @@ def cluster_pool(
         session: The model as it runs here; the workers open the same file.
         how: Settings of the run.
         cluster: Which cluster, and how much of it.
-        most: The largest number of workers with something to do.
+        limit: The largest number of workers with something to do.
 
     Raises:
         NystraError: The cluster is too small.
@@ -74,8 +74,8 @@ def cluster_pool(
     """
     gpu = session.kind.device == "cuda"
     inputs: dict[str, Any] = {
-        key: given.absolute() if isinstance(given, Path) else given.tolist()
-        for key, given in how.auxiliary().items()
+        key: value.absolute() if isinstance(value, Path) else value.tolist()
+        for key, value in how.auxiliary().items()
     }
     # What may be replaced was decided before the run began.
     decided: dict[str, Any] = {"overwrite": True, "skip_existing": False, "quiet": True}
@@ -105,7 +105,7 @@ def cluster_pool(
                 f"the model runs on {session.backend}, and the cluster has no GPU: use `backend` "
                 "ort-cpu"
             )
-        size = min(size, most or size)
+        size = min(size, limit or size)
         pool = Cluster(ray, RemoteWorker, setup, size, threads=cluster.threads, gpu=gpu)
         with closing(pool):
             yield pool

@@ -21,7 +21,7 @@ from ...options import (
     QUALITY,
     REFERENCE,
     TILE,
-    Given,
+    InputValue,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RunOptions(Options):
     mask: str | os.PathLike[str] | None = option(MASK)
     reference: str | os.PathLike[str] | None = option(REFERENCE)
     quiet: bool = option(Switch("no progress bar"))
-    inputs: Mapping[str, Given] | None = option(INPUTS, kw_only=True)
+    inputs: Mapping[str, InputValue] | None = option(INPUTS, kw_only=True)
     jobs: int | None = option(
         Number(
             None,
@@ -76,10 +76,10 @@ class RunOptions(Options):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form, from which ``RunOptions(**form)`` restores the options."""
-        plain = {name: _plain(value) for name, value in self.values().items()}
+        document = {name: _to_json(value) for name, value in self.values().items()}
         if self.inputs is not None:
-            plain["inputs"] = {name: _plain(value) for name, value in self.inputs.items()}
-        return plain
+            document["inputs"] = {name: _to_json(value) for name, value in self.inputs.items()}
+        return document
 
     def auxiliary(self) -> dict[str, Path | Array]:
         """Return the inputs besides the image, files or values, by role or name.
@@ -90,14 +90,14 @@ class RunOptions(Options):
         from .conditions import numbers_or_path  # --help does without numpy
 
         files = {"mask": self.mask, "reference": self.reference}
-        found: dict[str, Path | Array] = {
+        values: dict[str, Path | Array] = {
             key: Path(path) for key, path in files.items() if path is not None
         }
-        found |= {key: numbers_or_path(given) for key, given in (self.inputs or {}).items()}
-        for key, path in found.items():
+        values |= {key: numbers_or_path(value) for key, value in (self.inputs or {}).items()}
+        for key, path in values.items():
             if isinstance(path, Path) and not path.exists():
                 raise NystraError(f"no {key} or folder at {path}")
-        return found
+        return values
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class QualityOptions(Options):
     reference: str | os.PathLike[str] | None = option(
         REFERENCE, doc="reference images of `images`, for models that take one"
     )
-    inputs: Mapping[str, Given] | None = option(INPUTS)
+    inputs: Mapping[str, InputValue] | None = option(INPUTS)
     channel: str = option(Choice("y", "color channels that are compared", ("y", "rgb")))
     crop: int | None = option(
         Number(None, "ignored border", 0, unit="pixels", default_text="scale")
@@ -147,7 +147,7 @@ class QualityOptions(Options):
             raise NystraError("`video` belongs to `images` and `truth`: give these too")
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Return a path as a text and an array as numbers, for JSON."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)

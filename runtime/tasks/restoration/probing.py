@@ -80,13 +80,13 @@ def probe(
                 failures.append(error)
                 continue
             scale = _scale(path, (count, *side), got.shape)
-            found = measure_ranges(function, got, count, side, ranges)
+            measured = measure_ranges(function, got, count, side, ranges)
             if fixed is not None:
-                return Probed(scale, count, got.shape[1], 1, 1, fixed, *found)
+                return Probed(scale, count, got.shape[1], 1, 1, fixed, *measured)
             multiple = _multiple(function, count, side[0], scale)
             only = side if multiple is None else None
-            least = 1 if side[0] == _SIDES[0] else side[0]
-            return Probed(scale, count, got.shape[1], multiple or 1, least, only, *found)
+            minimum = 1 if side[0] == _SIDES[0] else side[0]
+            return Probed(scale, count, got.shape[1], multiple or 1, minimum, only, *measured)
     raise NystraError(f"a trial run of {path} failed: {failures[0]}")
 
 
@@ -101,15 +101,15 @@ def is_batched(function: Callable[[Array], Array], shape: tuple[int, ...]) -> bo
     levels = np.linspace(1.0, 0.25, shape[0], dtype=np.float32)
     images = noise * levels.reshape(-1, *[1] * (len(shape) - 1))
     try:
-        whole = function(images)
+        batched = function(images)
         each = [function(images[at : at + 1]) for at in range(shape[0])]
     except NystraError:
         return False
     joined = np.concatenate(each)
-    if whole.shape != joined.shape:
+    if batched.shape != joined.shape:
         return False
     largest = max(float(np.abs(joined).max(initial=0.0)), 1e-30)
-    return bool(np.abs(whole - joined).max(initial=0.0) <= _ROUNDING * largest)
+    return bool(np.abs(batched - joined).max(initial=0.0) <= _ROUNDING * largest)
 
 
 def shows_pictures(network: TiledNetwork) -> bool:
@@ -152,8 +152,8 @@ def pad_to_multiple(
 
     def call(image: Array, **others: Array) -> Array:
         height, width = image.shape[2:]
-        whole = function(up(image), **{name: up(array) for name, array in others.items()})
-        return whole[:, :, : height * scale, : width * scale]
+        output = function(up(image), **{name: up(array) for name, array in others.items()})
+        return output[:, :, : height * scale, : width * scale]
 
     return call
 
@@ -215,17 +215,17 @@ def measure_ranges(
         side: Height and width of the picture.
         stated: What need not be measured.
     """
-    taken, given = (((UNIT, BYTES) if known is None else (known,)) for known in stated)
+    in_ranges, out_ranges = (((UNIT, BYTES) if own is None else (own,)) for own in stated)
     source = np.moveaxis(_picture(channels, side)[0], 0, 2)
     picture = _picture(channels, side)
-    outputs = {taken[0]: first}
-    best, error = (taken[0], given[0]), _FIT
-    for pair in product(taken, given):
+    outputs = {in_ranges[0]: first}
+    best, error = (in_ranges[0], out_ranges[0]), _FIT
+    for pair in product(in_ranges, out_ranges):
         if pair[0] not in outputs:
             outputs[pair[0]] = function(to_range(picture, pair[0]))
         output = np.moveaxis(from_range(outputs[pair[0]], pair[1])[0], 0, 2)
         plausible = _is_picture(output, source)
-        if plausible and pair == (taken[0], given[0]):
+        if plausible and pair == (in_ranges[0], out_ranges[0]):
             return pair
         if plausible and (distance := _distance(output, source)) < error:
             best, error = pair, distance

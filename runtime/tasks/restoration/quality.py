@@ -17,7 +17,7 @@ from ...images.images import read_image
 from ...images.pairs import pair_images
 from ...metrics.image_quality import luma, psnr, ssim
 from ...metrics.measures import PSNR_CEILING
-from ...options import Given
+from ...options import InputValue
 from ...session import Session
 from .auxiliary_roles import AuxiliaryInputs
 from .options import RunOptions
@@ -168,7 +168,7 @@ def validate_quality(
     overlap: int | None = None,
     mask: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
-    inputs: Mapping[str, Given] | None = None,
+    inputs: Mapping[str, InputValue] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> QualityReport:
     """Compare the outputs of a model for a folder of images with their ground truth.
@@ -309,8 +309,8 @@ def _row(name: str, quality: ImageQuality | QualityReport) -> tuple[str, ...]:
 
 
 def _mean(regions: list[RegionQuality | None]) -> RegionQuality | None:
-    known = [(region.psnr, region.l1, region.share) for region in regions if region is not None]
-    return RegionQuality(*np.mean(known, 0).tolist()) if known else None
+    present = [(region.psnr, region.l1, region.share) for region in regions if region is not None]
+    return RegionQuality(*np.mean(present, 0).tolist()) if present else None
 
 
 def _regions(inside: RegionQuality | None, outside: RegionQuality | None) -> dict[str, Any]:

@@ -83,17 +83,17 @@ class Restorer(TiledNetwork):
         channels = pixels.shape[2]
         image = np.ascontiguousarray(np.moveaxis(pixels, 2, 0)[None], dtype=np.float32)
         height, width = image.shape[2:]
-        least = self.size_minimum if self.fixed_size is None else 1
-        image = mirror_to(image, max(height, least), max(width, least))
+        minimum = self.size_minimum if self.fixed_size is None else 1
+        image = mirror_to(image, max(height, minimum), max(width, minimum))
         others = self._others(image, (height, width), auxiliary)
         maps = [others[port.name] for port in self.auxiliary if port.has_sides]
         if maps and self.fixed_size is not None:
             image = mirror_to(image, *self.fixed_size)
-        most = max(array[0, 0].size for array in (image, *maps))
-        side, shared = self.choose_tiles(image.shape[2:], most, tile, overlap, max_memory)
+        area = max(array[0, 0].size for array in (image, *maps))
+        side, shared = self.choose_tiles(image.shape[2:], area, tile, overlap, max_memory)
         if tile == 0 and isinstance(side, int):  # chosen here, for this image alone
-            least = self.size_minimum
-            side = even_tile(image.shape[2:], side, shared, self.size_multiple, least)
+            minimum = self.size_minimum
+            side = even_tile(image.shape[2:], side, shared, self.size_multiple, minimum)
         if channels > self.input_channels:
             parts = [image[:, i : i + 1] for i in range(channels)]
         elif channels < self.input_channels:
@@ -163,8 +163,8 @@ def restorer_for(session: Session) -> Restorer:
     meter = memory_meter(session)
     facts = session.facts
     image, restored = facts.image, facts.output_image
-    known = {*AUXILIARY_ROLES, CONDITION}
-    auxiliary = tuple(port for port in facts.inputs if port.role in known)
+    roles = {*AUXILIARY_ROLES, CONDITION}
+    auxiliary = tuple(port for port in facts.inputs if port.role in roles)
     if restored is not None and restored.role not in ("picture", UNKNOWN):
         raise NystraError(
             f"{session.path} returns {restored.role} instead of an image, as a model of the "
@@ -182,12 +182,12 @@ def restorer_for(session: Session) -> Restorer:
 
     def runs(release: bool) -> Callable[..., Array]:
         def run(planes: Array, **others: Array) -> Array:
-            given = {image.name: planes, **others}
+            arrays = {image.name: planes, **others}
             feeds = {
                 name: to_port(array, ports[name])
                 if ports[name].role != CONDITION
                 else np.repeat(array, len(planes) // len(array), axis=0)
-                for name, array in given.items()
+                for name, array in arrays.items()
             }
             return from_port(session.run(feeds, release=release)[restored.name], restored)
 
@@ -198,7 +198,7 @@ def restorer_for(session: Session) -> Restorer:
     ranges = (image.range, restored.range)
     if scale is None or inputs is None or outputs is None or None in ranges:
 
-        def tried(planes: Array) -> Array:
+        def run_trial(planes: Array) -> Array:
             examples = {
                 port.name: example_array(port, image_size(*planes.shape[2:])) for port in auxiliary
             }
@@ -208,7 +208,7 @@ def restorer_for(session: Session) -> Restorer:
             }
             return trial(planes, **{name: array[:1] for name, array in values.items()})
 
-        probed = probe(session.path, tried, inputs, fixed, ranges)
+        probed = probe(session.path, run_trial, inputs, fixed, ranges)
         if probed.multiple > 1:
             function, trial = (
                 pad_to_multiple(run, probed.multiple, probed.scale) for run in (function, trial)

@@ -50,8 +50,8 @@ def list_images(
         advice = "" if recursive else " (`recursive` looks into subfolders)"
         kinds = ", ".join(READ_SUFFIXES)
         raise NystraError(f"the folder {source} holds no images: {kinds}{advice}")
-    known = set(images)
-    return images, [file for file in files if file not in known]
+    readable = set(images)
+    return images, [file for file in files if file not in readable]
 
 
 def _check_format(target: Path, naming: Naming) -> None:
@@ -210,19 +210,19 @@ def _plan_images(
             exist and may not be replaced.
     """
     naming = Naming(how.format, how.suffix)
-    source, given, target = Path(input), os.fspath(output), Path(output)
+    source, text, target = Path(input), os.fspath(output), Path(output)
     folder = source != STREAM and source.is_dir()
     if folder:
         if target == STREAM or (target.exists() and not target.is_dir()):
             raise NystraError(
                 f"the input {source} is a folder, so the output {target} has to be a folder too"
             )
-        check_folder_name(given, f"a folder, since the input {source} is one")
+        check_folder_name(text, f"a folder, since the input {source} is one")
     images, others = list_images(source, target, recursive=how.recursive)
     if folder:
         check_can_make(target)
         places = [target / file.relative_to(source).parent / naming.name(file) for file in images]
-    elif target != STREAM and (given.endswith(("/", os.sep)) or target.is_dir()):
+    elif target != STREAM and (text.endswith(("/", os.sep)) or target.is_dir()):
         places = [target / naming.name(source)]
     else:
         _check_format(target, naming)

@@ -24,7 +24,7 @@ from .image_job import ImageJob, ImageRun, Move, result_of_failure
 from .restorer import RestoredImage, restore
 from .result import ImageResult
 
-_MOST = 2 << 30
+_LARGEST = 2 << 30
 _SHARE = 8
 """An image with its result takes at most an eighth of the memory, and of 2 GiB, if other images
 are read and written at the same time."""
@@ -81,16 +81,16 @@ class ImageWorker:
         except Exception as error:  # noqa: BLE001 - a bad image never stops the others
             return result_of_failure(error, Path(source))
 
-    def small_file(self, source: str, target: str, most: int) -> ImageResult | None:
+    def small_file(self, source: str, target: str, limit: int) -> ImageResult | None:
         """Restore an image file, also while the model runs for others.
 
         Returns:
-            None if the image has more pixels than ``most``.
+            None if the image has more pixels than ``limit``.
         """
         try:
             image = self._job.of(Path(source), Path(target))
             image.read()
-            if image.image is None or math.prod(image.image.size) > most:
+            if image.image is None or math.prod(image.image.size) > limit:
                 return None
             image.run(partial(self._report_progress, 0))
             return image.write()
@@ -125,5 +125,5 @@ class ImageWorker:
         restorer = self._job.restorer
         height, width = one.image.size
         numbers = height * width * (3 + restorer.output_channels * restorer.scale**2)
-        most = min(self._job.options.max_memory or available_memory(), _MOST)
-        return 4 * numbers * _SHARE <= most
+        budget = min(self._job.options.max_memory or available_memory(), _LARGEST)
+        return 4 * numbers * _SHARE <= budget

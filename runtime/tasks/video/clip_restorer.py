@@ -53,8 +53,8 @@ class ClipRestorer:
         """
         planes = np.concatenate([self._planes(frame) for frame in clip])[None]
         height, width = planes.shape[2:]
-        least = self.network.size_minimum
-        image = mirror_to(planes, max(height, least), max(width, least))
+        minimum = self.network.size_minimum
+        image = mirror_to(planes, max(height, minimum), max(width, minimum))
         size = (image.shape[2], image.shape[3])
         side, shared = self.network.choose_tiles(size, size[0] * size[1], tile, overlap, None)
         tiles = [0]

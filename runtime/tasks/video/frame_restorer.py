@@ -154,8 +154,8 @@ def choose_tiling(
     Raises:
         NystraError: The options contradict the network, or the memory does not suffice.
     """
-    least = network.size_minimum
-    size = (max(size[0], least), max(size[1], least))
+    minimum = network.size_minimum
+    size = (max(size[0], minimum), max(size[1], minimum))
     side, shared = network.choose_tiles(size, size[0] * size[1], **options.tiling)
     if network.untiled or network.fixed_size is not None:
         return {"tile": options.tile, "overlap": options.overlap}

@@ -66,8 +66,8 @@ def means_video(
 def check_no_video(video: VideoOptions) -> None:
     """Raise NystraError if an option of videos is given for images."""
     if names := video.list_changes():
-        shown = ", ".join(f"`{name}`" for name in names)
+        quoted = ", ".join(f"`{name}`" for name in names)
         raise NystraError(
-            f"{shown}: does not apply to images. A video is a file such as "
+            f"{quoted}: does not apply to images. A video is a file such as "
             "clip.mp4, or a folder with `video`"
         )

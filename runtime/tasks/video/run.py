@@ -92,7 +92,7 @@ def run_video(
         seconds, tiles = 0.0, 0
         try:
             bar = progress_bar(path.name, unit="frame", quiet=how.quiet)
-            with sink.opened(), bar as move:
+            with sink.open(), bar as move:
                 for index, restored in enumerate(frames):
                     sink.write(index, restored.image)
                     warnings |= dict.fromkeys(restored.warnings)
@@ -197,8 +197,8 @@ def _check_flags(path: Path, target: str, options: RunOptions, video: VideoOptio
             f"the output of the video {path} is {target}, expected a video ({', '.join(WRITTEN)}). "
             "Images of its frames are made by ffmpeg; see docs/running.md"
         )
-    given = options.list_changes() | video.list_changes()
+    changes = options.list_changes() | video.list_changes()
     for name in ("recursive", "jobs", *(_OF_FILES if folder else _OF_FOLDERS)):
-        if name in given:
+        if name in changes:
             kind = "the frames of one video" if folder else "a video file"
             raise NystraError(f"`{name}` does not apply to {kind}: omit it")
