@@ -9,6 +9,7 @@ import pytest
 
 import groups
 import nystra.core  # noqa: F401  # first: it turns off the telemetry of what tests import
+import shares
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 gc.set_threshold(100_000)  # tracing makes so much that the usual 700 cost a tenth of the time
@@ -18,6 +19,16 @@ def pytest_collection_finish() -> None:
     """Keep the garbage collector from visiting modules and tests again and again."""
     gc.freeze()
     atexit.register(gc.unfreeze)  # libraries look at the end for what was not released
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--share``."""
+    parser.addoption("--share", default="1/1", help="the tests to run: 2/4 is the second quarter")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of other shares."""
+    config.hook.pytest_deselected(items=shares.leave_out(items, config.getoption("share")))
 
 
 @pytest.hookimpl(optionalhook=True)

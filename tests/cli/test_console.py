@@ -38,6 +38,7 @@ def test_control_characters_are_written_out(capsys: pytest.CaptureFixture[str]) 
     assert r"line\nbreak" in said.out
 
 
+@pytest.mark.full
 def test_a_long_step_is_told_while_a_trace_redirects_the_output(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

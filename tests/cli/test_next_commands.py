@@ -17,6 +17,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return four_sites(tmp_path)
 
 
+@pytest.mark.full
 def test_an_export_ends_with_the_command_that_runs_its_file(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

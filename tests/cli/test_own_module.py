@@ -21,6 +21,7 @@ def saved(folder: Path, text: str, name: str = "net") -> tuple[str, str]:
     return str(folder / f"{name}.pth"), str(written(folder, text, f"{name}.py"))
 
 
+@pytest.mark.full
 def test_a_network_is_exported_and_validated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,7 @@ def test_any_size_and_batch_by_the_file(cache: Path) -> None:
     assert "the same but for rounding" in str(report)
 
 
+@pytest.mark.full
 def test_the_wrong_result_of_a_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from nystra.export.accelerated import engine
 
@@ -240,6 +241,7 @@ def test_transforms_of_pytorch(frozen: nn.Module, name: str) -> None:
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_what_is_not_taken_the_copy_computes_with_one_warning() -> None:
     module = network()
     fast = accelerate(module, backend="ort-cpu", example=image())

@@ -90,6 +90,7 @@ def exported(
     return output
 
 
+@pytest.mark.full
 def test_the_plan_keeps_the_budget_and_says_why(exported: Path) -> None:
     document = json.loads(exported.with_suffix(".plan.json").read_text())
     assert list(document["sites"]) == SITES

@@ -63,9 +63,9 @@ def tokens(batch: int, queries: int, keys: int, *, biased: bool) -> list[Tensor]
     return [*made, torch.randn(1, HEADS, queries, keys)] if biased else made
 
 
-@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("biased", [False, *full(True)])
 @pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.parametrize(("before", "apart"), [(0, False), (3, False), (0, True)])
+@pytest.mark.parametrize(("before", "apart"), [(0, False), (3, False), *full((0, True))])
 @pytest.mark.parametrize("name", ["full", *full("cluster"), *release("nystra", "nystromformer")])
 def test_tokens_of_any_number(
     name: str, before: int, apart: bool, mapped: bool, biased: bool

@@ -28,7 +28,8 @@ from nystra.runtime import ImageData, Session, read_image, write_image
 
 Files: TypeAlias = Callable[[str], Path]
 
-full, release = pytest.mark.full, pytest.mark.release
+pytestmark = pytest.mark.full
+release = pytest.mark.release
 
 HAT_HYPER: dict[str, Any] = {
     "upscale": 2,
@@ -80,7 +81,6 @@ def models(checkpoints: Files, tmp_path_factory: pytest.TempPathFactory) -> File
     return made
 
 
-@pytest.mark.full
 def test_every_attention_is_one_node(models: Files) -> None:
     nodes = Counter(
         node.op_type for node in onnx.load(models("hat")).graph.node if node.domain == "nystra"
@@ -96,10 +96,7 @@ def test_every_attention_is_one_node(models: Files) -> None:
             for library in ("auto", "none")
             for shape in ((1, 3, 1, 1), (2, 3, 9, 23), (1, 3, 16, 24))
         ),
-        *(
-            pytest.param("uformer", "auto", shape, marks=full)
-            for shape in ((1, 3, 1, 1), (2, 3, 33, 31), (1, 3, 32, 96))
-        ),
+        *(("uformer", "auto", shape) for shape in ((1, 3, 1, 1), (2, 3, 33, 31), (1, 3, 32, 96))),
     ],
 )
 def test_the_file_is_the_network_at_every_size(
@@ -110,7 +107,7 @@ def test_the_file_is_the_network_at_every_size(
 
 @pytest.mark.parametrize(
     ("name", "scale", "window", "sites"),
-    [("hat", 2, 8, 3), pytest.param("uformer", 1, 4, sum(UFORMER_HYPER["depths"]), marks=full)],
+    [("hat", 2, 8, 3), ("uformer", 1, 4, sum(UFORMER_HYPER["depths"]))],
 )
 def test_the_facts_of_the_file(
     name: str, scale: int, window: int, sites: int, models: Files
@@ -122,7 +119,6 @@ def test_the_facts_of_the_file(
     assert len(plan["sites"]) == sites
 
 
-@full
 def test_images_are_restored(models: Files, checkpoints: Files, tmp_path: Path) -> None:
     noisy = np.random.default_rng(0).integers(0, 256, (37, 50, 3)) / np.float32(255)
     write_image(tmp_path / "noisy.png", ImageData(noisy))
@@ -144,7 +140,6 @@ def test_images_are_restored(models: Files, checkpoints: Files, tmp_path: Path) 
     np.testing.assert_allclose(restored, expected, atol=0.51 / 255 + 2e-5)
 
 
-@pytest.mark.full
 def test_inspect_shows_the_overlapping_sites(
     checkpoints: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,7 +151,6 @@ def test_inspect_shows_the_overlapping_sites(
     assert "full" in line
 
 
-@pytest.mark.full
 def test_inspect_counts_sites_and_operations(
     checkpoints: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,16 +174,16 @@ def test_inspect_counts_sites_and_operations(
 @pytest.mark.parametrize(
     ("name", "attention", "more"),
     [
-        pytest.param("hat", "cluster", {}, marks=full),
-        pytest.param("hat", "nystra", {}, marks=full),
-        pytest.param("hat", "nystromformer", {"precision": "fp16", "opset": 18}, marks=full),
+        ("hat", "cluster", {}),
+        ("hat", "nystra", {}),
+        ("hat", "nystromformer", {"precision": "fp16", "opset": 18}),
         pytest.param("hat", "full", {"precision": "fp16"}, marks=release),
-        pytest.param("hat", "full", {"precision": "bf16"}, marks=full),
-        pytest.param("hat", "full", {"hyper": {"window_size": 16}}, marks=full),
+        ("hat", "full", {"precision": "bf16"}),
+        ("hat", "full", {"hyper": {"window_size": 16}}),
         pytest.param("uformer", "cluster", {}, marks=release),
         pytest.param("uformer", "nystromformer", {"precision": "fp16", "opset": 18}, marks=release),
         pytest.param("uformer", "full", {"precision": "bf16"}, marks=release),
-        pytest.param("uformer", "nystra", {"hyper": {"window_size": 16}}, marks=full),
+        ("uformer", "nystra", {"hyper": {"window_size": 16}}),
     ],
 )
 def test_mechanisms_windows_and_precisions(

@@ -33,6 +33,7 @@ class Enlarged(OneConvolution):
         return y + F.interpolate(x, scale_factor=1.0, mode="bicubic") + F.avg_pool2d(x, 3, 1, 1)
 
 
+@pytest.mark.full
 def test_padding_that_was_moved_wrongly_fails_the_last_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,6 +45,7 @@ def test_padding_that_was_moved_wrongly_fails_the_last_comparison(
     assert export_session(Enlarged(), tmp_path).facts.image is not None
 
 
+@pytest.mark.full
 def test_a_network_that_is_compared_with_nothing_is_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

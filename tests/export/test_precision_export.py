@@ -58,6 +58,7 @@ def test_loading_an_fp16_file_prints_nothing(
     assert "onstant" in capfd.readouterr().err
 
 
+@pytest.mark.full
 def test_name_metadata_manifest_and_references(fp16: ExportResult) -> None:
     assert fp16.model.name == "tiny_2x_dynamic_fp16_op20_nystra.onnx"
     session = Session(fp16.model)
@@ -82,6 +83,7 @@ def test_what_is_judged(fp16: ExportResult, bf16: ExportResult) -> None:
         assert max(errors) > 1e-6, "the copied rounds nothing"
 
 
+@pytest.mark.full
 def test_weights_take_half(fp16: ExportResult) -> None:
     stored = onnx.load(str(fp16.model)).graph.initializer
     low = sum(len(tensor.raw_data) for tensor in stored if tensor.data_type == TensorProto.FLOAT16)
@@ -133,6 +135,7 @@ def test_validate_and_check_read_the_recorded_tolerances(
     assert main(["check", model, "--baseline", baseline, "-q"]) == 0
 
 
+@pytest.mark.full
 def test_a_wrong_weight_fails(fp16: ExportResult, tmp_path: Path) -> None:
     model = onnx.load(str(fp16.model))
     weight = next(t for t in model.graph.initializer if t.data_type == TensorProto.FLOAT16)
@@ -143,6 +146,7 @@ def test_a_wrong_weight_fails(fp16: ExportResult, tmp_path: Path) -> None:
     assert main(["validate", str(wrong), "--references", str(_beside(fp16)), "-q"]) == 1
 
 
+@pytest.mark.full
 def test_a_cpu_cannot_run_bf16(bf16: ExportResult, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BackendUnavailableError, match="tensorrt or tensorrt-rtx or ort-cuda"):
         Session(bf16.model, "ort-cpu")

@@ -77,6 +77,7 @@ def test_piped_output_has_a_line_a_step(
     assert steps[-1].split()[0] == f"{len(steps) + 1}/{len(steps) + 1}"
 
 
+@pytest.mark.full
 def test_a_step_moves_the_bar(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,6 +84,7 @@ def test_the_graph_is_one_node_and_standard_operators(color: Any) -> None:
     assert len(model.graph.node) < 100
 
 
+@pytest.mark.full
 def test_the_file_agrees_with_pytorch(color: Any) -> None:
     path, references = color[2], color[4]
     validation = validate_file(path, references, bodies=True, progress=lambda _: None)
@@ -131,6 +132,7 @@ def test_few_pixels_that_differ_by_much_pass_and_many_do_not() -> None:
     )
 
 
+@pytest.mark.full
 def test_exact_plans_have_no_second_tolerance(color: Any) -> None:
     loaded = color[0]
     resolved = resolve(Plan(mechanism("full")), loaded.network)

@@ -77,6 +77,7 @@ def network() -> nn.Module:
     return Network().eval()
 
 
+@pytest.mark.full
 def test_copies_compute_what_the_modules_do(network: nn.Module, tmp_path: Path) -> None:
     counters = {2.0: itertools.count(), 3.0: itertools.count()}
     Cell.runs.update(counters)

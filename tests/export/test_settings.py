@@ -179,6 +179,7 @@ def test_only_given_settings_are_said_not_to_be_faster() -> None:
     assert not plan_warnings(Plan(Cluster()), loaded, sites)
 
 
+@pytest.mark.full
 def test_an_export_says_and_records_the_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -90,6 +90,7 @@ def test_what_operators_return_is_stored_by_comparing_sizes() -> None:
     assert count_decisions(contextlib.nullcontext) > count_decisions(without_fake_cache)
 
 
+@pytest.mark.full
 def test_translations_are_read_at_each_export() -> None:
     def read_twice() -> bool:
         apis = _lazy_import.onnxscript_apis
@@ -119,6 +120,7 @@ def test_a_rule_compares_every_node_with_every_other() -> None:
         assert "SlicesSplit" not in names()
 
 
+@pytest.mark.full
 def test_a_program_that_needs_no_decomposition_is_traced_again() -> None:
     traced = program()
     assert traced.run_decompositions({}) is not traced

@@ -47,6 +47,7 @@ def check(graph: SiteGraph, name: str, image: np.ndarray) -> Counter[str]:
     return operators
 
 
+@pytest.mark.full
 def test_several_mechanisms_are_written_into_one_graph() -> None:
     network = tiny_swinir()
     facts = restorer_facts("swinir", network, {"in_chans": 3}, "none")
@@ -82,6 +83,7 @@ def test_the_shipped_networks(name: str) -> None:
         check(graph, attention, image)
 
 
+@pytest.mark.full
 def test_an_export_with_timing_traces_the_network_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def test_what_takes_longer_is_stopped_and_not_tried_again() -> None:
             spin(30.0)
 
 
+@pytest.mark.full
 def test_a_step_within_another_has_a_time_of_its_own() -> None:
     with limit_traces(1.0), within_limit(FREE):
         for _ in range(3):
@@ -67,6 +68,7 @@ def test_a_step_within_another_has_a_time_of_its_own() -> None:
             spin(30.0)
 
 
+@pytest.mark.full
 def test_what_ends_in_time_and_what_sleeps_is_not_stopped() -> None:
     with limit_traces(1.0), within_limit(FREE):
         time.sleep(1.6)

@@ -223,6 +223,7 @@ def test_counts_of_thop_are_left_out(tmp_path: Path) -> None:
     assert load(tmp_path / "a.pth").checkpoint.state.keys() == state_of().keys()
 
 
+@pytest.mark.full
 def test_a_compiled_module_and_the_suffix_of_another_format(tmp_path: Path) -> None:
     network = torch.compile(load_of(tmp_path, state_of()).network)
     torch.save(network, tmp_path / "a.safetensors")

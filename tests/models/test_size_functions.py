@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from later import one_in
 from nystra.export import ExportOptions, export_module
 from nystra.models.sizes.size_functions import FUNCTIONS
 from nystra.runtime import Session
@@ -77,7 +76,8 @@ GRIDS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", one_in(3, GRIDS))
+@pytest.mark.full
+@pytest.mark.parametrize("name", GRIDS)
 def test_a_grid_of_any_size_exports(name: str, tmp_path: Path) -> None:
     network = Warped(GRIDS[name]).eval()
     own = {"batch": 1} if name == "affine of features" else {}

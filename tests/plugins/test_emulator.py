@@ -65,6 +65,7 @@ def test_a_right_kernel_is_right(outcomes: Outcomes) -> None:
         assert (status, error, out) == (0, "", expected)
 
 
+@pytest.mark.full
 def test_a_missing_barrier_is_noticed(outcomes: Outcomes) -> None:
     build, results = outcomes
     right = results["none"][0][2]

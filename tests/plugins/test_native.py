@@ -360,6 +360,7 @@ def test_a_program_in_c(built: Path, tmp_path: Path) -> None:
     assert message == ["2 0.5000 0.2500", "NystraPinv: attribute iterations is 9; expected 1 to 8"]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 def test_scratch_is_for_the_threads_that_have_tasks(tmp_path: Path) -> None:
     """A host of 64 CPUs and one thread got the scratch of 64."""

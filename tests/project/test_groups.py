@@ -1,4 +1,4 @@
-"""Tests that share slow fixtures run in one test process."""
+"""Tests that share slow fixtures run in one process; each test is in one of the shares."""
 
 import os
 import re
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import groups
+import shares
 from conformance_columns import COLUMNS
 from shared import ROOT
 
@@ -45,7 +46,7 @@ def test_a_group_stays_on_one_worker(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     (tmp_path / "test_a.py").write_text(_TESTS.replace("one-a", "[]-one"))
     (tmp_path / "test_b.py").write_text(_TESTS)
-    for file in (ROOT / "tests" / "conftest.py", Path(groups.__file__)):
+    for file in (ROOT / "tests/conftest.py", Path(groups.__file__), Path(shares.__file__)):
         (tmp_path / file.name).write_text(file.read_text())
     command = [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", "."]
     command += ["-p", "xdist.plugin"]
@@ -61,3 +62,11 @@ def test_a_group_stays_on_one_worker(tmp_path: Path) -> None:
     for worker, node in ran:
         workers.setdefault(groups.group_of(node), set()).add(worker)
     assert all(len(those) == 1 for those in workers.values()), workers
+
+
+def test_every_test_is_in_one_share() -> None:
+    nodes = [f"tests/plugins/test_library.py::test_wrong_shape[{row}]" for row in range(400)]
+    parts = [[node for node in nodes if shares.is_in(node, f"{part}/4")] for part in range(1, 5)]
+    assert sorted(node for part in parts for node in part) == sorted(nodes)
+    assert min(map(len, parts)) > 70
+    assert all(shares.is_in(f"{shares.ALWAYS[0]}test_annotations", f"{part}/4") for part in (1, 2))

@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
+from later import full
 from nystra.core import VARIABLES
 from runtime_models import nystra_metadata, save_upscaler
 from shared import ROOT
@@ -136,7 +137,7 @@ def service(folder: Path) -> Iterator[None]:
     assert reports(folder) == []
 
 
-@pytest.mark.parametrize("backend", ["auto", "openvino"])
+@pytest.mark.parametrize("backend", ["auto", *full("openvino")])
 def test_a_run_reports_nothing(backend: str, tmp_path: Path) -> None:
     if backend == "openvino":
         pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
@@ -144,6 +145,7 @@ def test_a_run_reports_nothing(backend: str, tmp_path: Path) -> None:
     skip_without_strace()
 
 
+@pytest.mark.full
 def test_a_service_reports_nothing(tmp_path: Path) -> None:
     with service(made(tmp_path / "here")):
         pass

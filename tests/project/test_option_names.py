@@ -59,12 +59,14 @@ def _texts() -> Iterator[tuple[str, str]]:
                     yield place, node.value
 
 
+@pytest.mark.full
 def test_texts_name_pages_that_exist() -> None:
     pages = [(place, page[0]) for place, text in texts() for page in _PAGE.finditer(text)]
     assert len(pages) > 50
     assert [named for named in pages if not (ROOT / named[1]).is_file()] == []
 
 
+@pytest.mark.full
 def test_no_text_of_the_library_says_a_flag() -> None:
     """Except whole commands, which name their program, and pages for a shell."""
     found = [

@@ -23,6 +23,7 @@ def find_changes(now: dict[str, tuple[int, int]], table: dict[str, tuple[int, in
     return changed
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 splits f-strings into tokens")
 def test_the_table_holds() -> None:
     now, table = tokens.count_folders(), tokens.read_table(tokens.PAGE.read_text(encoding="utf-8"))

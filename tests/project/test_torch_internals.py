@@ -55,6 +55,7 @@ def test_a_public_part_is_none() -> None:
     assert not list(internals("from torch.export import Dim\ntorch.__version__\nself._torch._x"))
 
 
+@pytest.mark.full
 def test_internal_parts_are_in_their_homes() -> None:
     found = {}
     for file in (file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")):

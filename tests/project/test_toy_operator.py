@@ -126,6 +126,7 @@ def test_in_python(tree: Path) -> None:
     assert "skipped" not in done.stdout
 
 
+@pytest.mark.full
 def test_on_a_gpu_it_compiles(tree: Path, tmp_path: Path) -> None:
     """As C++ of the block emulator, without nvcc."""
     if shutil.which("g++") is None:

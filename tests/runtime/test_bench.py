@@ -175,6 +175,7 @@ def test_a_child_that_fails_is_a_row(
     assert rows[1].ratio == 1.0, "the ratio is to the first that runs"
 
 
+@pytest.mark.full
 def test_a_child_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = worker(tmp_path, monkeypatch, "time.sleep(60)")
     with Child(name, answer_seconds=1.5) as child:

@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from exported_files import swinir_files
+from later import full
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import Session
@@ -90,7 +91,7 @@ def tallied(model: Path, folder: Path, part: str, flips: int, references: Refere
     return tally
 
 
-@pytest.mark.parametrize("part", ["initializers", "bodies"])
+@pytest.mark.parametrize("part", ["bodies", *full("initializers")])
 def test_a_few_flips(part: str, exported: Path, tmp_path: Path) -> None:
     references = read_references(exported.with_suffix(".npz"))
     tally = tallied(exported, tmp_path, part, 8, references)
@@ -130,6 +131,7 @@ def test_the_metadata_of_an_export_are_recorded(exported: Path) -> None:
         session.metadata.update(kept)
 
 
+@pytest.mark.full
 def test_metadata_are_held_against_the_checkpoint(
     exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -274,6 +274,7 @@ def test_a_refusal_has_the_words_of_the_plugin(asked: Any) -> None:
     assert str(refusal) == "node n is refused: a b The plugin says: the plugin's reason."
 
 
+@pytest.mark.full
 def test_an_answer_that_takes_too_long_is_a_refusal(asked: Any) -> None:
     assert "no answer to 'late' in 1 s" in str(asked("late", seconds=1.0)["refusal"])
 

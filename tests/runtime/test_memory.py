@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 
-from later import full
 from nystra.core.errors import NystraError
 from nystra.runtime import Session
 from nystra.runtime.machine.memory import PeakMemory, available_memory
@@ -95,10 +94,9 @@ def in_child(path: Path, side: int, what: str, backend: str) -> int:
 
 
 @needs_marks
-@pytest.mark.parametrize("backend", ["ort-cpu", pytest.param("openvino", marks=pytest.mark.full)])
-@pytest.mark.parametrize(
-    ("name", "sides"), [("convolution", (512, 768)), *full(("attention", (80, 104)))]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("backend", ["ort-cpu", "openvino"])
+@pytest.mark.parametrize(("name", "sides"), [("convolution", (512, 768)), ("attention", (80, 104))])
 def test_the_estimate_is_near_the_peak(
     models: dict[str, Path], name: str, sides: tuple[int, int], backend: str
 ) -> None:

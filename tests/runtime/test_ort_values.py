@@ -73,6 +73,7 @@ def bare_uses(source: str) -> list[int]:
     return sorted(lines)
 
 
+@pytest.mark.full
 def test_no_other_file_makes_a_value() -> None:
     """And none reads one: `OrtValue` of that file has no method ``numpy``, so mypy refuses it."""
     folders = [ROOT / name for name in (*PACKAGES, "studies", "tests")]

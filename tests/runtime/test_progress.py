@@ -28,6 +28,7 @@ def test_lines_of_a_step_that_takes_long(soon: None) -> None:
     assert lines == ["2/9 find attention", "2/9 find attention (1 s so far)", "3/9 trace"]
 
 
+@pytest.mark.full
 def test_a_bar_that_nobody_sees(soon: None, capsys: pytest.CaptureFixture[str]) -> None:
     quiet = progress.progress_bar("a.png", quiet=True)
     with quiet, progress.progress_bar("a\x1b[2J.png", unit="tile") as move:
@@ -36,6 +37,7 @@ def test_a_bar_that_nobody_sees(soon: None, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == "a\\x1b[2J.png: 1 of 3 tiles (1 s so far)\n"
 
 
+@pytest.mark.full
 def test_a_bar_shows_the_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from later import full
 from nystra.core.ending import signal_name
 from nystra.runtime.pool.local import Processes
 from nystra.runtime.serving.batcher import Batcher
@@ -295,7 +296,7 @@ with ending.EndingSignals([15], lambda number: None, "ended"):
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
 @pytest.mark.parametrize(
     ("stop", "error"),
-    [("refuse", "RuntimeError"), ("refuse", "SystemExit"), ("never", "RuntimeError")],
+    [("never", "RuntimeError"), *full(("refuse", "RuntimeError"), ("refuse", "SystemExit"))],
 )
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_engine_that_does_not_stop_delays_no_end(stop: str, error: str, times: int) -> None:

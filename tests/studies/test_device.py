@@ -164,6 +164,7 @@ def test_results_are_merged_over_stages_and_calls(tmp_path: Path) -> None:
     assert merge([*first, *first]) == first
 
 
+@pytest.mark.full
 def test_a_second_stage_keeps_the_rows_of_the_first(settings: Settings) -> None:
     _run(settings, "good")
     run_stage("later", [Step("good", 20, "toy_steps:good")], settings)

@@ -31,6 +31,7 @@ def test_by_python(rows: Path) -> None:
     assert printed.count(" rows agree") == 2
 
 
+@pytest.mark.full
 def test_what_is_off_is_reported(rows: Path) -> None:
     """A wrong number, and a row that should have been refused."""
     good = [row for row in replay.read(rows) if not row.refused]

@@ -93,8 +93,7 @@ def test_the_written_file_takes_channels_first(tmp_path: Path, name: str) -> Non
     ("change", "dtype", "atol"),
     [
         (channels_last((2, 32, 24, 3), (2, 32, 24, 3)), np.float32, 1e-5),
-        (half, np.float16, 4e-3),
-        (captured, np.float32, 1e-5),
+        *full((half, np.float16, 4e-3), (captured, np.float32, 1e-5)),
     ],
     ids=["fixed", "half", "captured"],
 )

@@ -98,7 +98,7 @@ def types_of(path: Path) -> Counter[int]:
     ("precision", "change"),
     [
         ("fp16", as_older_programs_write),
-        ("fp16", all_in_nodes),
+        pytest.param("fp16", all_in_nodes, marks=pytest.mark.full),
         pytest.param("bf16", as_older_programs_write, marks=pytest.mark.full),
         pytest.param("int8", with_small_outputs, marks=pytest.mark.full),
     ],
@@ -122,6 +122,7 @@ def test_a_precision(precision: str, change: Any, tmp_path: Path) -> None:
     assert any("opset was raised from 13 to 18" in warning for warning in result.warnings)
 
 
+@pytest.mark.full
 def test_a_weight_that_a_branch_reads_stays_beside_its_low_copy(tmp_path: Path) -> None:
     path = window_attention(tmp_path / "theirs.onnx", 17, change=weight_in_branch)
     half = dataclasses.replace(FULL, precision="fp16")

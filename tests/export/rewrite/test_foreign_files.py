@@ -135,6 +135,7 @@ def test_a_graph_that_doubles_is_refused_before_it_fills_the_memory(
         exported(window_attention(tmp_path / "theirs.onnx", change=change))
 
 
+@pytest.mark.full
 def test_a_file_that_runs_at_one_size_only_is_read_as_such(tmp_path: Path) -> None:
     """Sizes that a tracer baked into the graph, although the inputs are declared free."""
 
