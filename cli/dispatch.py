@@ -78,9 +78,9 @@ class _Parser(argparse.ArgumentParser):
         """Return the flag that was probably meant, for the end of a message, or ""."""
         from difflib import get_close_matches  # of a mistake alone
 
-        flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
-        close = get_close_matches(word.partition("=")[0], flags, 1)
-        return f"; did you mean {close[0]}?" if close else ""
+        flags = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
+        close = get_close_matches(word.partition("=")[0].lstrip("-"), flags, 1)
+        return f"; did you mean --{close[0]}?" if close else ""
 
     def format_usage(self) -> str:
         """Return one line: what has to be given; the options are listed below it."""

@@ -20,6 +20,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
 from .errors import NystraError
+from .files.kinds import HEAD, file_kind
 from .files.reading import open_regular
 
 PSNR_CAP = 200.0
@@ -139,7 +140,9 @@ def parse_json(text: str | bytes, where: str, error: type[NystraError] = NystraE
             json.dumps(value, ensure_ascii=False).encode()  # raises for a lone surrogate
         return value
     except ValueError as reason:
-        raise error(f"{where} is not valid JSON: {reason}") from reason
+        kind = file_kind(text[:HEAD].encode() if isinstance(text, str) else text[:HEAD])
+        why = f"it is {kind}" if kind else reason
+        raise error(f"{where} is not valid JSON: {why}") from reason
 
 
 def _refuse_depth(text: str) -> None:

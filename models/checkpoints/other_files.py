@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...core.files.kinds import ONNX, file_kind
 from ...core.text import first_named
 
 _SAVE = (
@@ -19,65 +20,43 @@ _TFLITE = _TO_ONNX.format("tf2onnx.convert --tflite MODEL.tflite")
 _SAVED = _TO_ONNX.format("tf2onnx.convert --saved-model FOLDER")
 _SOURCE = "nystra-export takes the checkpoint of PyTorch that it was converted from"
 
-_MAGIC = (
-    (0, b"\x89PNG", "a PNG image"),
-    (0, b"\xff\xd8\xff", "a JPEG image"),
-    (0, b"%PDF", "a PDF document"),
-    (0, b"<!DOCTYPE", "a web page: use the direct download link of the file"),
-    (0, b"<!doctype", "a web page: use the direct download link of the file"),
-    (0, b"<html", "a web page: use the direct download link of the file"),
-    (0, b"\x1f\x8b", f"gzip-compressed: {_UNPACK} (gunzip)"),
-    (0, b"7z\xbc\xaf\x27\x1c", f"a 7z archive: {_UNPACK}"),
-    (0, b"Rar!", f"a RAR archive: {_UNPACK}"),
-    (0, b"\xfd7zXZ", f"xz-compressed: {_UNPACK} (unxz)"),
-    (0, b"\x28\xb5\x2f\xfd", f"zstd-compressed: {_UNPACK} (unzstd)"),
-    (0, b"BZh", f"bzip2-compressed: {_UNPACK} (bunzip2)"),
+_HOW = {
+    "an HDF5 file of Keras or TensorFlow": f": {_KERAS}",
+    "a TensorFlow Lite model": f": {_TFLITE}",
+    "a NumPy array": ": save the tensors by name with safetensors.numpy.save_file",
+    "an XML document": f", perhaps an OpenVINO model; {_SOURCE}",
+    "a tar archive: unpack it first (tar xf)": ", or save a checkpoint of PyTorch before 0.1.10 "
+    "again",
+    ONNX: "; give the checkpoint that it was exported from",
+} | dict.fromkeys(
     (
-        257,
-        b"ustar",
-        f"a tar archive: {_UNPACK} (tar xf), or save a checkpoint of PyTorch before 0.1.10 again",
+        *("a GGUF model", "an ExecuTorch program", "a PyTorch mobile program"),
+        *("a network of ncnn", "a TensorRT engine"),
     ),
-    (0, b"version https://git-l", "a Git LFS pointer: fetch the file itself (git lfs pull)"),
-    (0, b"GGUF", f"a GGUF model; {_SOURCE}"),
-    (0, b"\x89HDF\r\n\x1a\n", f"an HDF5 file of Keras or TensorFlow: {_KERAS}"),
-    (4, b"TFL3", f"a TensorFlow Lite model: {_TFLITE}"),
-    (4, b"ET12", f"an ExecuTorch program; {_SOURCE}"),
-    (4, b"PTMF", f"a PyTorch mobile program; {_SOURCE}"),
-    (0, b"7767517\n", f"a network of ncnn; {_SOURCE}"),
-    (0, b"\x93NUMPY", "a NumPy array: save the tensors by name with safetensors.numpy.save_file"),
-    (0, b"<?xml", f"an XML document, perhaps an OpenVINO model; {_SOURCE}"),
+    f"; {_SOURCE}",
 )
-"""(place, first bytes, what the file is and what to do)."""
+"""What a file is -> how to get a checkpoint from it."""
 
-_ONNX = "an ONNX model; give the checkpoint that it was exported from"
-_ONNX_FIELDS = b"\x12\x1a\x22\x2a\x32\x3a\x42"
-_SAVED_MODEL = f"a TensorFlow graph: {_SAVED}"
 _ENDINGS = {
-    ".onnx": _ONNX,
-    ".pb": _SAVED_MODEL,
+    ".onnx": ONNX,
+    ".pb": f"a TensorFlow graph: {_SAVED}",
     ".index": "part of a TensorFlow checkpoint: export its network to ONNX, which nystra-export "
     "takes",
-    ".engine": f"a TensorRT engine; {_SOURCE}",
+    ".engine": "a TensorRT engine",
 }
 
 
-def file_kind(path: Path, head: bytes) -> str:
+def checkpoint_kind(path: Path, head: bytes) -> str:
     """Return what a file is and how to get a checkpoint from it; "" if it may be one.
 
     Args:
         path: The file, of which only the name is used.
-        head: Its first bytes, 512 or all.
+        head: Its first bytes, `HEAD` or all.
     """
-    for place, magic, kind in _MAGIC:
-        if head[place:].startswith(magic):
-            return kind
     ending = _ENDINGS.get(path.suffix.lower(), "")
-    if ending:
-        return ending
-    # A message of protobuf: the version of the format, then one of the model's other fields.
-    if len(head) > 2 and head[0] == 8 and 3 <= head[1] <= 20 and head[2] in _ONNX_FIELDS:
-        return _ONNX
-    return ""
+    named = file_kind(head)
+    kind = ending if named in ("", ONNX) and ending else named
+    return kind + _HOW.get(kind, "")
 
 
 def archive_kind(path: Path, names: Sequence[str]) -> str:

@@ -174,6 +174,11 @@ class _Machine:
             raise ValueError(f"its pickle has the memo {int(place):.3g}")
         self.memo[int(place)] = self.stack[-1]
 
+    def kept(self, place: int) -> Any:
+        if place not in self.memo:
+            raise ValueError("its pickle takes what it did not keep")
+        return self.memo[place]
+
     def fill(self, items: list[Any]) -> None:
         target = self.stack[-1]
         _fill(target.entries if isinstance(target, Standin) else target, items[::2], items[1::2])
@@ -244,7 +249,7 @@ _STEPS: dict[str, Callable[[_Machine, Any], Any]] = {
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), lambda m, place: m.put(place)),
     "MEMOIZE": lambda m, _: m.put(len(m.memo)),
     **dict.fromkeys(
-        ("GET", "BINGET", "LONG_BINGET"), lambda m, place: m.stack.append(m.memo[int(place)])
+        ("GET", "BINGET", "LONG_BINGET"), lambda m, place: m.stack.append(m.kept(int(place)))
     ),
     "TUPLE": lambda m, _: m.stack.append(tuple(m.marked())),
     "TUPLE1": lambda m, _: m.stack.append(tuple(m.taken(1))),

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ...core.errors import CheckpointError
+from ...core.files.kinds import HEAD, file_kind
 from ...core.files.reading import utf8_path
 from ...core.json_text import parse_json
 from .rebuilding import MAX_TENSORS
@@ -21,12 +22,11 @@ _OF_TORCH = (b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc")
 def is_safetensors(path: Path) -> bool:
     """Whether a file is to be read as one: by its suffix or its first bytes."""
     with path.open("rb") as file:
-        head = file.read(9)
-    if path.suffix == ".safetensors":
-        return not head.startswith(_OF_TORCH)
-    return (
-        len(head) == 9 and head[8:] == b"{" and struct.unpack("<Q", head[:8])[0] < _LONGEST_HEADER
-    )
+        head = file.read(HEAD)
+    begins = head[8:9] == b"{" and struct.unpack("<Q", head[:8])[0] < _LONGEST_HEADER
+    if path.suffix == ".safetensors" and not begins:
+        return not head.startswith(_OF_TORCH) and not file_kind(head)
+    return begins
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -53,7 +53,8 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except Exception as error:  # any error here means a bad file
         reason = " ".join(str(error).split())[:200]
         raise CheckpointError(
-            f"{path} is not a complete safetensors file: {reason or type(error).__name__}"
+            f"{path} is not a complete safetensors file: {reason or type(error).__name__}: get it "
+            "again from its source"
         ) from error
     hyper = parse_json(
         metadata.get("nystra", "{}"), f"{path}: its metadata 'nystra'", CheckpointError

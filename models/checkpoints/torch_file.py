@@ -11,8 +11,9 @@ from typing import Any, BinaryIO
 import torch
 
 from ...core.errors import CheckpointError
+from ...core.files.kinds import HEAD
 from ...core.text import first_repeated
-from .other_files import archive_kind, file_kind
+from .other_files import archive_kind, checkpoint_kind
 from .pickle_values import LimitError, RunsCodeError, read_pickle
 from .rebuilding import Rebuilder, Storage, storage_dtype
 from .tensor_checks import byte_budget
@@ -37,9 +38,9 @@ def read_torch(path: Path) -> Any:
         OSError: It cannot be read.
     """
     with path.open("rb") as file:
-        head = file.read(512)
+        head = file.read(HEAD)
         file.seek(0)
-        kind = file_kind(path, head)
+        kind = checkpoint_kind(path, head)
         if kind:
             raise CheckpointError(f"{path} is not a checkpoint that nystra reads: it is {kind}")
         try:
@@ -79,7 +80,9 @@ def _read_archive(path: Path, file: BinaryIO) -> Any:
         archive = zipfile.ZipFile(file)
         unpacked = sum(member.file_size for member in archive.infolist())
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
-        raise CheckpointError(f"{path} is a broken zip archive: {error}") from error
+        raise CheckpointError(
+            f"{path} is a broken zip archive: {error}: get it again from its source"
+        ) from error
     if unpacked > min(MAX_BYTES, byte_budget(path.stat().st_size)):
         raise CheckpointError(
             f"{path} is refused as a zip bomb: {path.stat().st_size} bytes would unpack to "

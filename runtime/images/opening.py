@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 
 from ...core.errors import NystraError
+from ...core.files.kinds import HEAD, RAW, file_kind
 from .image_file import ImageFile, field, from_array, load
 from .metadata import read_dpi, read_metadata
 from .png_chunks import limit_metadata
@@ -55,12 +56,14 @@ def open_image(stream: BinaryIO, name: str) -> Iterator[ImageFile]:
     Raises:
         NystraError: The format is not supported, or the block that uses the file fails.
     """
-    head = stream.read(32)
+    head = stream.read(HEAD)
     stream.seek(0)
-    opener = next((opener for matches, opener in _OPENERS if matches(head)), None)
-    if opener is None:
+    opener = next((opener for matches, opener in _OPENERS if matches(head[:32])), None)
+    kind = file_kind(head)
+    if opener is None or kind == RAW:
+        what = f"it is {kind}, " if kind else ""
         raise NystraError(
-            f"{name} is not an image in a supported format: expected {', '.join(FORMATS)}"
+            f"{name} is not an image in a supported format: {what}expected {', '.join(FORMATS)}"
         )
     try:
         yield opener(stream, name)
@@ -70,8 +73,8 @@ def open_image(stream: BinaryIO, name: str) -> Iterator[ImageFile]:
         raise NystraError(f"not enough memory to read the image {name}") from error
     except Exception as error:  # pyvips raises whatever a damaged file makes it run into
         text = getattr(error, "detail", None) or str(error)
-        lines = dict.fromkeys(line.strip() for line in text.split("\n"))
-        reason = "; ".join(filter(None, lines))[:300] or type(error).__name__
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        reason = lines[0][:300] if lines else type(error).__name__
         raise NystraError(f"the image {name} is damaged or truncated: {reason}") from error
 
 

@@ -15,6 +15,7 @@ import struct
 from typing import Any, BinaryIO, NamedTuple
 
 from ...core.errors import NystraError
+from ...core.files.kinds import RAW
 
 _MAX_DIRECTORIES, _MAX_TAGS = 64, 1024
 _POINTERS = (34665, 34853, 40965)
@@ -24,6 +25,8 @@ _COLORS = (0, 1, 2, 3, 5, _YCBCR)
 _COMPRESSIONS = (1, 5, 8, 32773, 32946, *_FAX_OR_JPEG)
 _PIXELS_A_BYTE = 1 << 14
 """More than the compressions whose end is found can express, of 1 bit."""
+_RAW = (32803, 34892)
+"""Photometric interpretations of DNG: of a color filter array, and linear."""
 _SIZES = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
 """Bytes of a value by its type; 1 for others."""
 _NUMBERS = {3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
@@ -132,6 +135,10 @@ def only_page(stream: BinaryIO, name: str) -> tuple[int, str, list[str]]:
             f"{name} has {'more than ' if offset else ''}{len(pages)} pages, expected a single "
             f"image: write each page to a file of a folder, and run the folder: {_split(name)}"
         )
+    if seen and not pages:
+        raise NystraError(
+            f"{name} holds a reduced copy of an image alone, as {RAW} does: develop it first"
+        )
     index, entries = pages[0] if pages else (0, {})
     compression = _first(entries, 259, 1)
     if compression not in _COMPRESSIONS:
@@ -141,9 +148,8 @@ def only_page(stream: BinaryIO, name: str) -> tuple[int, str, list[str]]:
         )
     colors = _first(entries, 262)
     if colors not in _COLORS or (colors == _YCBCR and compression != _JPEG):
-        raise NystraError(
-            f"{name} holds colors of kind {colors} of TIFF, expected gray or RGB: convert it first"
-        )
+        what = f"{RAW} (kind {colors})" if colors in _RAW else f"colors of kind {colors} of TIFF"
+        raise NystraError(f"{name} holds {what}, expected gray or RGB: convert it first")
     area = _first(entries, 256) * _first(entries, 257)
     if compression not in _FAX_OR_JPEG and area > _PIXELS_A_BYTE * reader.length:
         raise NystraError(

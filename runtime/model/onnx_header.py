@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...core.errors import NystraError
+from ...core.files.kinds import HEAD, ONNX, file_kind
 from ...core.files.reading import regular_file
 from ...plugins.domain import DOMAIN
 
@@ -215,6 +216,11 @@ def open_model(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
 
 
 def _no_model(file: Path, error: ValueError) -> str:
+    with file.open("rb") as stream:
+        head = stream.read(HEAD)
+    kind = file_kind(head)
+    if kind not in ("", ONNX):
+        return f"{file} is not an ONNX file: it is {kind}"
     if file.suffix.lower() in _CHECKPOINTS:
         return (
             f"{file} is a checkpoint by its name, expected an ONNX file: "
@@ -222,7 +228,9 @@ def _no_model(file: Path, error: ValueError) -> str:
         )
     if isinstance(error, TruncatedError):
         return f"{file} is a truncated ONNX file: {error}. Copy or export it again."
-    return f"{file} is not an ONNX file ({error}): expected a file written by nystra-export"
+    if head.startswith(b"PK"):
+        return f"{file} is not an ONNX file: it is a zip archive, as checkpoints of PyTorch are"
+    return f"{file} is not an ONNX file: {error}"
 
 
 def _parse(data: mmap.mmap) -> OnnxHeader:

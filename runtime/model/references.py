@@ -23,6 +23,7 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import NystraError
+from ...core.files.kinds import HEAD, file_kind
 from ...core.files.reading import is_there, regular_file
 from ...core.files.writing import atomic_write_bytes
 from ...core.json_text import MAXIMUM_BYTES, parse_json, stable_json
@@ -163,7 +164,12 @@ def read_references(path: str | os.PathLike[str]) -> References:
             f"no recorded references at {path}: export the model again, or validate against its "
             "checkpoint"
         )
-    return read_content(regular_file(path, "the references"), f"the references {path}")
+    file = regular_file(path, "the references")
+    with file.open("rb") as stream:
+        kind = file_kind(stream.read(HEAD))
+    if kind:
+        raise NystraError(f"the references {path} are not written by nystra: it is {kind}")
+    return read_content(file, f"the references {path}")
 
 
 def read_content(file: Path | IO[bytes], where: str) -> References:

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ...core.errors import BackendUnavailableError, NystraError
+from ...core.files.kinds import HEAD, VIDEO, file_kind
 from ...core.files.reading import open_regular
 from ...core.installation import not_installed
 
@@ -31,6 +32,8 @@ READ_SUFFIXES = (
 _DEMUXERS = "matroska,webm,mov,mp4,avi,flv,asf,mpeg,yuv4mpegpipe,mpegts"
 """FFmpeg's names of the demuxers that are used: they read nothing but the file itself, no playlist
 and no list of files."""
+
+_FORMATS = "mp4, mov, mkv, webm, avi, wmv, flv, ts, mpg, y4m"
 
 REPAIR = "Repair or convert it with another program first"
 
@@ -90,12 +93,13 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
     """
     av = load_av()
     bounds = {"max_pixels": str(MAX_PIXELS), "max_streams": str(_MAX_STREAMS)}
-    what = (
-        f"{path} is damaged, truncated or not a video in a supported format (mp4, mov, mkv, webm, "
-        "avi, wmv, flv, ts, mpg, y4m)"
-    )
+    what = f"{path} is damaged, truncated or not a video in a supported format ({_FORMATS})"
     advice = f"{REPAIR}, such as by ffmpeg -i IN -c copy OUT.mkv"
     with open_regular(path, "the video") as file:
+        kind = file_kind(file.read(HEAD))
+        if kind not in ("", VIDEO):
+            raise NystraError(f"{path} is not a video: it is {kind}, expected {_FORMATS}")
+        file.seek(0)
         with av_errors(what, advice):
             options = {"format_whitelist": _DEMUXERS, **bounds}
             container = av.open(file, options=options, metadata_errors="replace")

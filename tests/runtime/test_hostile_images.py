@@ -66,6 +66,11 @@ def test_the_plain_one_is_read() -> None:
         (tiff(samples=60_000), "damaged|channels"),
         (tiff(bits=12), "is damaged or truncated: .*bytes"),
         (tiff(photometric=6), "holds colors of kind 6 of TIFF, expected gray or RGB"),
+        (tiff(photometric=32803), r"holds a raw photograph of a camera \(kind 32803\), expected"),
+        (
+            tiff((254, LONG, 1, b"\1\0\0\0")),
+            "a reduced copy of an image alone, as a raw photograph",
+        ),
         (tiff(photometric=65535), "holds colors of kind 65535 of TIFF, expected gray or RGB"),
         (
             tiff(compression=50000),
