@@ -1,7 +1,7 @@
 """Runs foreign code of a network as separate float32 operators, which a tracer can follow.
 
-While it runs, `torch.compile` inside of it compiles nothing, `torch.autocast` changes no type, and
-flex_attention is two products with a softmax between them.
+While it runs, `torch.compile` inside of it compiles nothing, `torch.autocast` changes no type,
+flex_attention is two products with a softmax between them, and equal values keep their order.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from ...core.errors import UnsupportedModelError, foreign_reason
 from ..torch_internals import HigherOrderOperator, get_proxy_mode, is_observed
 from .size_functions import of_free_sizes
+from .stable_order import in_stable_order
 
 _COMPILERS = ("torch._dynamo", "torch.nn.attention.flex_attention")
 """Modules without which nothing is compiled: importing them takes a second."""
@@ -105,7 +106,7 @@ class _OtherFunctions(TorchFunctionMode):
     """Computes flex_attention by other operators while operators are recorded or watched.
 
     Otherwise PyTorch computes it: so a graph is compared with it. Functions that need the value of
-    a size are computed by others where it has none.
+    a size are computed by others where it has none, and those that sort are stable.
     """
 
     def __torch_function__(
@@ -118,7 +119,8 @@ class _OtherFunctions(TorchFunctionMode):
         is_flex = isinstance(func, HigherOrderOperator) and func.name() == "flex_attention"
         if is_flex and (get_proxy_mode() or is_observed()):
             return _flex_attention(*args, **(kwargs or {}))
-        return of_free_sizes(func, args, kwargs or {})(*args, **(kwargs or {}))
+        function = of_free_sizes(func, args, kwargs or {})
+        return in_stable_order(function)(*args, **(kwargs or {}))
 
 
 def _flex_attention(

@@ -14,6 +14,7 @@ from ..sizes.borders import Sides
 from ..sizes.given import GivenNetwork
 from ..sizes.own_padding import own_sides
 from ..sizes.padded_network import PaddedNetwork
+from ..sizes.plain_run import plain_run
 from ..sizes.trial import Stated, Trial, tried
 from .adapters import adapt
 from .tracing import traceable
@@ -31,7 +32,7 @@ class TraceableCall:
 
     def __call__(self, network: nn.Module, *inputs: Tensor) -> Tensor:
         """Return the image (B, C, H, W) of a network for its inputs."""
-        with traceable(network, self.call):
+        with plain_run(), traceable(network, self.call):
             return self.call(network, *inputs)
 
 
@@ -55,7 +56,8 @@ class _StatedCall:
         """
         if any(side % self.multiple for side in inputs[0].shape[-2:]):
             raise ValueError(f"the sides are no multiples of {self.multiple}")
-        return self.call(network, *inputs)
+        with plain_run():
+            return self.call(network, *inputs)
 
 
 def ports_of(descriptor: Any) -> tuple[tuple[Port, ...], tuple[Port, ...]]:

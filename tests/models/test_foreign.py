@@ -20,7 +20,6 @@ from nystra.export.load.module_sites import with_found_sites
 from nystra.models.loading import load
 from nystra.models.registry import find_architecture
 from nystra.models.sites import WindowSite
-from nystra.models.spandrel.adapters.atd import StableSorts
 from nystra.runtime.session import Session
 from shared import hide_spandrel
 from studies.networks.small import build, lively, save_small
@@ -168,16 +167,6 @@ def test_without_spandrel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
     state = {"body.0.rdb1.conv1.weight": torch.zeros(1)}
     with pytest.raises(UnsupportedModelError, match=r"RRDBNet.*pip install .*'spandrel"):
         find_architecture(state)
-
-
-def test_equal_categories_keep_their_order() -> None:
-    """ATD's sort of categories: an unstable sort changes it on wide vectors."""
-    values = torch.arange(4096).flip(0) % 16
-    with StableSorts():
-        got = torch.sort(values, dim=-1, stable=False)
-    want = torch.tensor(np.argsort(values.numpy(), kind="stable"))
-    assert torch.equal(got.indices, want)
-    assert torch.equal(got.values, values[want])
 
 
 @pytest.mark.full

@@ -2,8 +2,8 @@
 
 An adapter takes a module of a third-party network and returns one that computes the same from the
 same weights, or None if it does not apply. Most replace layers that cannot be traced: they branch
-on the values of an image, derive a number of cells from its sides, change their own weights while
-they run, or depend on an order that the processor determines.
+on the values of an image, derive a number of cells from its sides, or change their own weights
+while they run.
 
 Attention is found in the graph of a network, without an adapter. The windows of SRFormer still have
 one, which declares them as a `WindowSite`: docs/networks.md has the reason.
@@ -18,7 +18,6 @@ from torch import nn
 from ...registry import MORE
 
 ADAPTERS = {
-    "ATD.AC_MSA": "atd",
     "HVICIDNet.RGB_HVI": "hvi",
     "SAFMN.SAFM": "safm",
     "SAFMNBCIE.SAFM": "safm",
