@@ -85,10 +85,10 @@ class Facts:
             return 8 if resize is None else max(2, max(resize.sides) * 3 // 4)
         if self.window is None:
             several = min(4 * max(self.size_multiple, 2), _LARGEST_CELL)
-            return self.taken(max(self.size_multiple, several, self.size_minimum))
-        return self.taken(max(self.size_multiple, *self.window))
+            return self.round_up(max(self.size_multiple, several, self.size_minimum))
+        return self.round_up(max(self.size_multiple, *self.window))
 
-    def taken(self, side: int) -> int:
+    def round_up(self, side: int) -> int:
         """Return the smallest valid side that is not smaller than this."""
         step = 1 if self.pads else self.size_multiple
         return -(-side // step) * step
@@ -100,13 +100,13 @@ class Facts:
             Lengths by the name of the axis.
         """
         fixed = {axis: n for axis, n in self.inputs[0].lengths.items() if axis in SIDES}
-        return image_size(self.taken(height), self.taken(width)) | fixed
+        return image_size(self.round_up(height), self.round_up(width)) | fixed
 
     def test_size(self) -> dict[str, int]:
         """Return a size of four cells per side, or the fixed size of the network."""
         return self.size(4 * self.cell, 4 * self.cell)
 
-    def fixed(self, shape: Sequence[int]) -> Facts:
+    def fix_lengths(self, shape: Sequence[int]) -> Facts:
         """Return the facts with every axis of the inputs fixed by a shape of the first one.
 
         Raises:
@@ -116,7 +116,7 @@ class Facts:
         size = dict(zip(first.axes, shape, strict=True))
         first.shape(size)
         size.pop("channels", None)
-        return replace(self, inputs=tuple(port.fixed(size) for port in self.inputs))
+        return replace(self, inputs=tuple(port.fix_lengths(size) for port in self.inputs))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as a dictionary of plain values."""

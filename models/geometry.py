@@ -24,7 +24,7 @@ class TokenGeometry:
             if both cover the same area.
         before: Numbers of queries and of keys before those of grids whose sides are free; None for
             fixed grids, which tell it.
-        apart: Keys of a free grid are at other places than the queries.
+        separate: Keys of a free grid are at other places than the queries.
         biased: Something is added to scores between free grids.
     """
 
@@ -33,7 +33,7 @@ class TokenGeometry:
     scale: float
     margin: tuple[int, ...] = ()
     before: tuple[int, int] | None = None
-    apart: bool = False
+    separate: bool = False
     biased: bool = False
 
     def tokens_before(self, queries: int, keys: int) -> tuple[int, int]:

@@ -50,7 +50,7 @@ OTHERWISE = (
 )
 """The advice if no network is known for a checkpoint."""
 
-_NEAR = 0.5  # the weighted share of its keys from which on a row is named in messages
+_SIMILAR = 0.5  # the weighted share of its keys from which on a row is named in messages
 _SHOWN_KEYS, _SHOWN_LETTERS = 3, 60
 
 
@@ -215,7 +215,7 @@ def is_own(architecture: str) -> bool:
     return architecture.startswith(f"{OWN.name}:")
 
 
-def missing(patterns: Collection[str], keys: Collection[str]) -> list[str]:
+def find_missing(patterns: Collection[str], keys: Collection[str]) -> list[str]:
     """Return the patterns that no key matches."""
     return [pattern for pattern in patterns if not _any_present(pattern, keys)]
 
@@ -255,7 +255,8 @@ def row_named(name: str) -> RegistryRow:
         if row.name == str(name).partition(":")[0]:
             return row
     raise UnsupportedModelError(
-        f"architecture {name!r:.80} is unknown; supported are: {_known()}; see docs/networks.md"
+        f"architecture {name!r:.80} is unknown; supported are: {_list_architectures()}; "
+        "see docs/networks.md"
     )
 
 
@@ -273,7 +274,7 @@ def find_architecture(state: State, name: str | None = None) -> RegistryRow:
     """
     if name is not None:
         row = row_named(name)
-        lacking = missing(row.keys, state)
+        lacking = find_missing(row.keys, state)
         if lacking:
             raise CheckpointError(
                 f"the architecture is given as {name}, but the file has no "
@@ -290,7 +291,7 @@ def find_architecture(state: State, name: str | None = None) -> RegistryRow:
 
 
 def _foreign(state: State) -> str | None:
-    return next((name for name, keys in UNSUPPORTED.items() if not missing(keys, state)), None)
+    return next((name for name, keys in UNSUPPORTED.items() if not find_missing(keys, state)), None)
 
 
 def likeness(state: State) -> str:
@@ -298,18 +299,18 @@ def likeness(state: State) -> str:
     foreign = _foreign(state)
     if foreign is not None:
         return f"its keys look like those of {foreign}, which nystra does not support"
-    near = {row: _nearness(row, state) for row in ARCHITECTURES if row.keys}
-    nearest = max(near, key=lambda row: near[row])
-    if near[nearest] == 1:
+    scores = {row: _nearness(row, state) for row in ARCHITECTURES if row.keys}
+    nearest = max(scores, key=lambda row: scores[row])
+    if scores[nearest] == 1:
         return f"its keys are those of {nearest.name}"
-    if near[nearest] >= _NEAR:
+    if scores[nearest] >= _SIMILAR:
         return (
             f"the nearest is {nearest.name}, but the file has no "
-            f"{_alternatives(missing(nearest.keys, state))}: it may be a part or a variant of "
+            f"{_alternatives(find_missing(nearest.keys, state))}: it may be a part or a variant of "
             "that network"
         )
     keys = ", ".join(key[:_SHOWN_LETTERS] for key in list(state)[:_SHOWN_KEYS])
-    return f"its {len(state)} keys ({keys}, ...) are not those of {_known()}"
+    return f"its {len(state)} keys ({keys}, ...) are not those of {_list_architectures()}"
 
 
 def _nearness(row: RegistryRow, state: State) -> float:
@@ -321,7 +322,9 @@ def _nearness(row: RegistryRow, state: State) -> float:
     weights = {
         pattern: max(choice.count(".") for choice in pattern.split("|")) for pattern in row.keys
     }
-    return 1 - sum(weights[pattern] for pattern in missing(row.keys, state)) / sum(weights.values())
+    return 1 - sum(weights[pattern] for pattern in find_missing(row.keys, state)) / sum(
+        weights.values()
+    )
 
 
 def _try_elsewhere() -> str:
@@ -336,5 +339,5 @@ def _alternatives(patterns: Collection[str]) -> str:
     return ", ".join(pattern.replace("|", " or ") for pattern in patterns)
 
 
-def _known() -> str:
+def _list_architectures() -> str:
     return ", ".join(row.name for row in ARCHITECTURES if row.keys)

@@ -187,7 +187,7 @@ class Port:
             )
         return tuple(self._length(axis, size) for axis in self.axes)
 
-    def fixed(self, size: Size) -> Port:
+    def fix_lengths(self, size: Size) -> Port:
         """Return the port with every axis fixed to its length at a size."""
         lengths = dict(zip(self.axes, self.shape(size), strict=True))
         return replace(self, lengths=lengths)

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from ...core.errors import NystraError
 from ...models.own.network import OwnNetwork
-from ...models.own.plain_copy import copy_with, tensors_of, unwrapped
+from ...models.own.plain_copy import copy_with, tensors_of, unwrap_module
 from ...models.torch_internals import is_observed, is_transformed
 from .call import OfTensors, Structure, arrange, may_hold_more, tensors_in
 from .choosing import choose
@@ -35,7 +35,7 @@ class _Frozen:
     """A copy of a module, and how it is computed."""
 
     def __init__(self, module: nn.Module, request: Request) -> None:
-        module = unwrapped(OwnNetwork(module).module)
+        module = unwrap_module(OwnNetwork(module).module)
         if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
             raise NystraError("got a scripted module: pass the module that it was made from")
         self.module = _copy(module)

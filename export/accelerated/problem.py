@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...core.errors import UnsupportedModelError, foreign_reason
 from ...core.ports.port import Port
 from ...models.own.network import OwnNetwork
-from ...models.own.plain_copy import plain_copy
+from ...models.own.plain_copy import copy_network
 from ...models.own.tensor_ports import ports_of
 from ...models.sizes.calls import is_close
 from ...models.sizes.given import shared_copy
@@ -92,7 +92,7 @@ def problem_of(module: OfTensors, tensors: Sequence[Tensor], request: Request) -
         UnsupportedModelError: No file can compute it, or no file of nystra.
         Exception: Whatever the module raises.
     """
-    network = plain_copy(OwnNetwork(module))
+    network = copy_network(OwnNetwork(module))
     adapt(network)
     given = [tensor.clone() for tensor in tensors]
     gives, returned = Structure.of(module.whole(given))

@@ -28,7 +28,7 @@ def fix_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
                 f"`static` has {channels} channels, the network {first.channels}: it is "
                 f"{', '.join(first.axes)}"
             )
-        return facts.fixed(static)
+        return facts.fix_lengths(static)
     if facts.sides is not None and "height" in facts.outputs[0].axes:
         shape = first.shape({})
         raise UnsupportedModelError(

@@ -143,7 +143,7 @@ def calibration_images(folder: Path | None) -> list[Path]:
 
 def sample_side(facts: Facts) -> int:
     """Return the side of the crop of a photograph: two cells or more."""
-    return facts.taken(max(64, 2 * facts.cell))
+    return facts.round_up(max(64, 2 * facts.cell))
 
 
 def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:

@@ -93,7 +93,7 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
     shape = _read_fixed_shape(path, loaded.facts.inputs[0].name)
     if shape is None:
         return found
-    return with_found_sites(replace(loaded, facts=loaded.facts.fixed(shape)))
+    return with_found_sites(replace(loaded, facts=loaded.facts.fix_lengths(shape)))
 
 
 def _read_fixed_shape(path: Path, name: str) -> tuple[int, ...] | None:

@@ -141,7 +141,7 @@ def _enlarge_shapes(
     else:
         queries = longer(q[2], 2, 0, _SEVERAL**2)
     keys = queries
-    if site.geometry.apart:
+    if site.geometry.separate:
         keys = longer(k[2], 2, 1, _SEVERAL**2)
     if bias is not None:
         one = bias[2] if bias[2] == 1 else queries

@@ -133,7 +133,7 @@ class FoundFreeTokens(FoundTokens):
         before = self.geometry.before or (0, 0)
         queries = (1, q.shape[2] - before[0]) if sides is None else tuple(sides.shape)
         keys = queries
-        if self.geometry.apart:
+        if self.geometry.separate:
             keys = (1, k.shape[2] - before[1])
         geometry = replace(self.geometry, query_grid=queries, key_grid=keys)
         return self.implementation(q, k, v, bias, geometry)

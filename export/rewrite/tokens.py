@@ -99,7 +99,7 @@ def _free_geometry(
     if isinstance(layout.scale, float):
         scale = layout.scale
     before = first, 0 if keys_elsewhere else first
-    return TokenGeometry((), (), scale, before=before, apart=keys_elsewhere, biased=biased)
+    return TokenGeometry((), (), scale, before=before, separate=keys_elsewhere, biased=biased)
 
 
 def _weights(core: Attention) -> Matrices:

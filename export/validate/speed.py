@@ -122,7 +122,7 @@ def choose_timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) 
         or _rounds((side, side), seconds_per_pixel) < _LEAST
     ):
         side //= 2
-    return facts.taken(side), facts.taken(side)
+    return facts.round_up(side), facts.round_up(side)
 
 
 def _rounds(size: tuple[int, int], seconds_per_pixel: float) -> int:

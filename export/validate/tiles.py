@@ -137,7 +137,7 @@ def _measure(tiled: Mapping[int, Pixels], untiled: Pixels) -> TilePsnr:
 def _photograph(facts: Facts, part: Sequence[int]) -> Pixels:
     """Return a part of a photograph, (H, W, C) of at least this height and width."""
     photograph = read_image(next(iter(photographs().values()))).pixels
-    height, width = (facts.taken(max(side, facts.size_minimum)) for side in part)
+    height, width = (facts.round_up(max(side, facts.size_minimum)) for side in part)
     (image,) = feeds_of(facts, photograph, image_size(height, width)).values()
     return np.moveaxis(image[0], 0, 2)
 

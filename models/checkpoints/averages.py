@@ -81,26 +81,26 @@ def _remove_dots(network: Leaves, part: Leaves) -> dict[str, Leaf]:
 
     ``LitEma`` of latent diffusion writes it.
     """
-    plain = {key.replace(".", ""): key for key in network}
+    key_by_name = {key.replace(".", ""): key for key in network}
     for name in part:
-        for start in (name.removesuffix(end) for end in plain if name.endswith(end)):
-            found = {
-                plain[each[len(start) :]]: value
+        for start in (name.removesuffix(end) for end in key_by_name if name.endswith(end)):
+            average = {
+                key_by_name[each[len(start) :]]: value
                 for each, value in part.items()
-                if each.startswith(start) and each[len(start) :] in plain
+                if each.startswith(start) and each[len(start) :] in key_by_name
             }
-            if 2 * len(found) >= len(network) and _same_shapes(network, found):
-                return found
+            if 2 * len(average) >= len(network) and _same_shapes(network, average):
+                return average
         return {}
     return {}
 
 
-def _same_shapes(network: Leaves, found: Leaves) -> bool:
+def _same_shapes(network: Leaves, part: Leaves) -> bool:
     return all(
         isinstance(value, Tensor)
         and isinstance(own := network[key], Tensor)
         and value.shape == own.shape
-        for key, value in found.items()
+        for key, value in part.items()
     )
 
 

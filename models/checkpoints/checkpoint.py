@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core.errors import CheckpointError
 from ...core.files.reading import regular_file
-from .containers import KNOWN, Wanted, find_network
+from .containers import ANY_NETWORK, Criteria, find_network
 from .folder import config_of, files_of, is_index, join_shards, sha256_of
 from .safetensors_file import is_safetensors, read_safetensors
 from .tensor_checks import check_tensors
@@ -45,13 +45,13 @@ class Checkpoint:
 
 
 def read_checkpoint(
-    path: str | Path, wanted: Wanted = KNOWN, chosen: str | None = None
+    path: str | Path, criteria: Criteria = ANY_NETWORK, chosen: str | None = None
 ) -> Checkpoint:
     """Read a ``.safetensors`` file, a file of ``torch.save``, or a folder of Hugging Face's.
 
     Args:
         path: The file, the folder, or the index of its shards.
-        wanted: The network that is searched for in it: by default any that is known.
+        criteria: The network that is searched for in it: by default any that is known.
         chosen: The name of one of several networks in the file.
 
     Returns:
@@ -78,7 +78,7 @@ def read_checkpoint(
     except OSError as error:
         reason = error.strerror or error
         raise CheckpointError(f"cannot read the checkpoint {path}: {reason}") from error
-    state, wrapper, notes = find_network(content, path, file_bytes, wanted, chosen)
+    state, wrapper, notes = find_network(content, path, file_bytes, criteria, chosen)
     check_tensors(state, path)
     return Checkpoint(path, digest, state, wrapper, hyper, notes, config)
 

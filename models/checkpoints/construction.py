@@ -47,9 +47,9 @@ def depths_of(
         CheckpointError: There are no blocks, more than `MAX_BLOCKS`, or not all before one of
             them.
     """
-    found = {("0", *m.groups())[-2:] for key in keys if (m := pattern.match(key))}
+    prefixes = {("0", *m.groups())[-2:] for key in keys if (m := pattern.match(key))}
     places = {name: place for place, name in enumerate(groups or ())}
-    blocks = {(int(places.get(name, -1) if groups else name), int(n)) for name, n in found}
+    blocks = {(int(places.get(name, -1) if groups else name), int(n)) for name, n in prefixes}
     counts = Counter(group for group, _ in blocks)
     depths = [counts[group] for group in range(len(groups or counts))]
     expected = {(group, n) for group, depth in enumerate(depths) for n in range(max(depth, 1))}

@@ -47,11 +47,11 @@ _MAX_ELSEWHERE = 100
 _SMALLEST_SHARE = 8  # of all tensors: their conditions are met by chance, too
 _MAX_TO_COMPARE = 40
 _LONGEST_KEY = 400
-_SHOWN = 8
+_MAX_NAMES = 8
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Criteria:
     """The network that is searched for.
 
     Attributes:
@@ -65,23 +65,23 @@ class Wanted:
     elsewhere: Callable[[Mapping[str, Tensor]], bool] = lambda _: False
 
 
-KNOWN = Wanted(recognize, nearness, read_by_another)
+ANY_NETWORK = Criteria(recognize, nearness, read_by_another)
 """Any network that nystra or a library in its table supports."""
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Candidate:
     """A network in a file: its name there, the names around it, its tensors, and what is left."""
 
     name: str
     wrapper: str
     state: Leaves
-    left: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass
 class _Search:
-    wanted: Wanted
+    criteria: Criteria
     trials: int = 0
     trials_elsewhere: int = 0
     tried: list[tuple[str, Leaves]] = field(default_factory=list)
@@ -90,15 +90,15 @@ class _Search:
         self.trials += 1
         if self.trials <= _MAX_TO_COMPARE:
             self.tried.append((wrapper, state))
-        return self.trials <= _MAX_TRIALS and self.wanted.fits(state)
+        return self.trials <= _MAX_TRIALS and self.criteria.fits(state)
 
     def elsewhere(self, state: Any) -> bool:
         self.trials_elsewhere += 1
-        return self.trials_elsewhere <= _MAX_ELSEWHERE and self.wanted.elsewhere(state)
+        return self.trials_elsewhere <= _MAX_ELSEWHERE and self.criteria.elsewhere(state)
 
 
 def find_network(
-    content: Any, path: Path, file_bytes: int, wanted: Wanted, chosen: str | None = None
+    content: Any, path: Path, file_bytes: int, criteria: Criteria, chosen: str | None = None
 ) -> tuple[dict[str, Tensor], str, tuple[str, ...]]:
     """Return the state dict of the network in the content of a checkpoint.
 
@@ -106,7 +106,7 @@ def find_network(
         content: The content of the file: a state dict, or dictionaries, lists and objects around.
         path: The file, for messages.
         file_bytes: Its size, which limits what its tensors may take together.
-        wanted: The network.
+        criteria: The network.
         chosen: The name of one of several networks in the file.
 
     Returns:
@@ -121,26 +121,26 @@ def find_network(
     inside = holders(content)
     if not inside:
         kind = content.name if isinstance(content, Standin) else type(content).__name__
-        keys = f": its keys are {sorted(content)[:_SHOWN]}" if isinstance(content, dict) else ""
+        keys = f": its keys are {sorted(content)[:_MAX_NAMES]}" if isinstance(content, dict) else ""
         raise CheckpointError(f"{path} holds no tensors by name, but a {kind}{keys}")
     for state in inside.values():
         _check_keys(state, path)
     leaves = itertools.chain.from_iterable(state.values() for state in inside.values())
     check_budget((leaf for leaf in leaves if isinstance(leaf, Tensor)), file_bytes, path)
-    search = _Search(wanted)
-    found = _in_all(inside, _choose_way(search))
-    if not found or any(_names(one.left) - _TRAINING_ONLY for one in found):
-        deepest = 0 if found else _DEEPEST  # a whole that a library reads, before a part
-        found = _in_all(inside, _of_libraries(search, deepest)) or found
-    if not found:
-        nearest = max(search.tried, key=lambda each: wanted.nearness(each[1]))  # type: ignore[arg-type]
-        found = [_Found("", *nearest)]
+    search = _Search(criteria)
+    candidates = _in_all(inside, _choose_way(search))
+    if not candidates or any(_names(one.ignored) - _TRAINING_ONLY for one in candidates):
+        deepest = 0 if candidates else _DEEPEST  # a whole that a library reads, before a part
+        candidates = _in_all(inside, _of_libraries(search, deepest)) or candidates
+    if not candidates:
+        nearest = max(search.tried, key=lambda each: criteria.nearness(each[1]))  # type: ignore[arg-type]
+        candidates = [_Candidate("", *nearest)]
     averages = [
-        _Found(average.name, one.wrapper, average.state, one.left)
-        for one in found
+        _Candidate(average.name, one.wrapper, average.state, one.ignored)
+        for one in candidates
         for average in averages_of(one.state, inside)
     ]
-    one, notes = _choose(found + averages, path, chosen)
+    one, notes = _choose(candidates + averages, path, chosen)
     if not is_averaged(one.name) and (name := find_unnamed_average(inside)):
         notes += (f"{path.name}: ignored {name}, whose moving averages name no tensors of it",)
     return _tensors(one.state, path), one.wrapper, notes
@@ -165,8 +165,8 @@ class _Way:
 
 def _choose_way(search: _Search) -> _Way:
     def forms(level: _Level) -> tuple[Leaves, ...]:
-        plain = (unwrap(level.kept, parallel=parallel) for parallel in (True, False))
-        return (*plain, level.complete)
+        unwrapped = (unwrap(level.weights, parallel=parallel) for parallel in (True, False))
+        return (*unwrapped, level.complete)
 
     return _Way(forms, search.fits, _DEEPEST)
 
@@ -175,34 +175,34 @@ def _of_libraries(search: _Search, deepest: int) -> _Way:
     """Return how networks are found that a library reads; it may remove wrappers by itself."""
 
     def forms(level: _Level) -> tuple[Leaves, ...]:
-        plain = (unwrap(level.kept, parallel=parallel) for parallel in (False, True))
-        return (level.complete, level.kept, *plain)
+        unwrapped = (unwrap(level.weights, parallel=parallel) for parallel in (False, True))
+        return (level.complete, level.weights, *unwrapped)
 
     deepest = min(deepest, _DEEPEST_ELSEWHERE)
     return _Way(forms, lambda form, _: search.elsewhere(form), deepest, _SMALLEST_SHARE)
 
 
-def _in_all(inside: Mapping[str, Leaves], way: _Way) -> list[_Found]:
+def _in_all(inside: Mapping[str, Leaves], way: _Way) -> list[_Candidate]:
     return [one for name, state in inside.items() for one in _networks(name, name, state, way)]
 
 
 def _networks(
     name: str, wrapper: str, state: Leaves, way: _Way, depth: int = 0
-) -> Iterator[_Found]:
+) -> Iterator[_Candidate]:
     """Yield the networks in a state dict: it, without a common prefix, or parts of it."""
     level = _Level("", state, state, ())
     for level in _levels(state):
         for form in _different(*way.forms(level)):
             if way.fits(form, wrapper):
-                left = () if form is level.complete else level.left
-                yield _Found(_join(name, level.prefix), wrapper, form, left)
+                ignored = () if form is level.complete else level.ignored
+                yield _Candidate(_join(name, level.prefix), wrapper, form, ignored)
                 return
     if depth < way.deepest:
         yield from _parts(
             name,
             level,
             lambda label, part: _networks(label, wrapper, part, way, depth + 1),
-            len(level.kept) // way.share if way.share else 0,
+            len(level.weights) // way.share if way.share else 0,
         )
 
 
@@ -212,98 +212,102 @@ class _Level:
 
     prefix: str
     complete: Leaves
-    kept: Leaves
-    left: tuple[str, ...]
+    weights: Leaves
+    ignored: tuple[str, ...]
 
 
 def _levels(state: Leaves) -> Iterator[_Level]:
     """Yield a state dict as it is, then without the first names that all its keys have."""
     prefix = ""
-    left: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     for _ in range(_LONGEST_CHAIN):
-        kept = {key: value for key, value in state.items() if not _of_training(key)}
-        if kept and len(kept) < len(state):
-            left += tuple(
-                sorted({prefix + _of_training(key) for key in state.keys() - kept.keys()})
+        weights = {key: value for key, value in state.items() if not _of_training(key)}
+        if weights and len(weights) < len(state):
+            ignored += tuple(
+                sorted({prefix + _of_training(key) for key in state.keys() - weights.keys()})
             )
         else:
-            kept = dict(state)
-        yield _Level(prefix, state, kept, left)
-        name = _first(next(iter(kept), ""))
-        if not name or any(not key.startswith(f"{name}.") for key in kept):
+            weights = dict(state)
+        yield _Level(prefix, state, weights, ignored)
+        name = _first(next(iter(weights), ""))
+        if not name or any(not key.startswith(f"{name}.") for key in weights):
             return
         prefix += f"{name}."
-        state = {key[len(name) + 1 :]: value for key, value in kept.items()}
+        state = {key[len(name) + 1 :]: value for key, value in weights.items()}
 
 
 def _parts(
     name: str,
     level: _Level,
-    search: Callable[[str, Leaves], Iterator[_Found]],
+    search: Callable[[str, Leaves], Iterator[_Candidate]],
     fewest: int = 0,
-) -> Iterator[_Found]:
+) -> Iterator[_Candidate]:
     """Yield the networks in the parts of a state dict, each with the names of what it lacks."""
     parts: dict[str, dict[str, Leaf]] = {}
-    for key, value in level.kept.items():
+    for key, value in level.weights.items():
         first, _, rest = key.partition(".")
         parts.setdefault(first, {})[rest] = value
-    found: list[_Found] = []
-    left: list[str] = []
+    candidates: list[_Candidate] = []
+    ignored: list[str] = []
     for first, part in parts.items():
-        inner: list[_Found] = []
+        inner: list[_Candidate] = []
         if len(part) >= max(fewest, _FEWEST) and not first.isdigit():
             inner = list(search(_join(name, level.prefix + first), part))
-        found += inner
+        candidates += inner
         if not inner:
-            left.append(level.prefix + first)
-    lacking = (*level.left, *left)
-    yield from (replace(one, left=(*lacking, *one.left)) for one in found)
+            ignored.append(level.prefix + first)
+    lacking = (*level.ignored, *ignored)
+    yield from (replace(one, ignored=(*lacking, *one.ignored)) for one in candidates)
 
 
-def _choose(found: list[_Found], path: Path, chosen: str | None) -> tuple[_Found, tuple[str, ...]]:
-    names = sorted(one.name or _TOP for one in found)
+def _choose(
+    candidates: list[_Candidate], path: Path, chosen: str | None
+) -> tuple[_Candidate, tuple[str, ...]]:
+    names = sorted(one.name or _TOP for one in candidates)
     if chosen is not None:
-        found = [one for one in found if chosen in (one.name, one.name.rpartition("/")[2])]
-        if len(found) != 1:
+        candidates = [
+            one for one in candidates if chosen in (one.name, one.name.rpartition("/")[2])
+        ]
+        if len(candidates) != 1:
             raise CheckpointError(
-                f"{path} holds {', '.join(names[:_SHOWN])}; state_dict is {chosen!r:.80}, "
+                f"{path} holds {', '.join(names[:_MAX_NAMES])}; state_dict is {chosen!r:.80}, "
                 "expected one of them"
             )
-    averaged = [one for one in found if is_averaged(one.name)]
+    averaged = [one for one in candidates if is_averaged(one.name)]
     if not averaged:
-        trained = [one for one in found if is_trained_beside(one.name)]
-        averaged = [one for one in found if one not in trained] if trained else []
-    candidates = _distinct(averaged or found)
-    if len(candidates) > 1:
-        names = sorted(one.name or _TOP for one in candidates)
+        trained = [one for one in candidates if is_trained_beside(one.name)]
+        averaged = [one for one in candidates if one not in trained] if trained else []
+    preferred = _distinct(averaged or candidates)
+    if len(preferred) > 1:
+        names = sorted(one.name or _TOP for one in preferred)
         raise CheckpointError(
-            f"{path} holds several networks: {', '.join(names[:_SHOWN])}. Give `hyper` "
+            f"{path} holds several networks: {', '.join(names[:_MAX_NAMES])}. Give `hyper` "
             f"state_dict={names[0]} or another of them, or save the state dict of one with "
             "safetensors.torch.save_file"
         )
-    (one,) = candidates
+    (one,) = preferred
     notes: list[str] = []
-    others = sorted(each.name or _TOP for each in found if each is not one)
+    others = sorted(each.name or _TOP for each in candidates if each is not one)
     if averaged and others:
         listed = " and ".join([one.name, *others])
         notes.append(
             f"{path.name} holds {listed}: using {one.name}, the moving average of the weights"
         )
-    if one.left:
-        shown = first_named(one.left, _SHOWN)
+    if one.ignored:
+        names_ignored = first_named(one.ignored, _MAX_NAMES)
         advice = (
             "; if they are part of your network, give its code as `module`"
-            if _names(one.left) - _TRAINING_ONLY
+            if _names(one.ignored) - _TRAINING_ONLY
             else ""
         )
-        notes.append(f"{path.name}: ignored the tensors of {shown}{advice}")
+        notes.append(f"{path.name}: ignored the tensors of {names_ignored}{advice}")
     return one, tuple(notes)
 
 
-def _distinct(found: list[_Found]) -> list[_Found]:
+def _distinct(candidates: list[_Candidate]) -> list[_Candidate]:
     places = {
         tuple(each.data_ptr() for each in one.state.values() if isinstance(each, Tensor)): one
-        for one in reversed(found)
+        for one in reversed(candidates)
     }
     return list(reversed(places.values()))
 
@@ -343,5 +347,5 @@ def _of_training(key: str) -> str:
     return first if first in _TRAINING_ONLY else last if last in _OF_LAYERS else ""
 
 
-def _names(left: tuple[str, ...]) -> set[str]:
-    return {name.rpartition(".")[2] for name in left}
+def _names(paths: tuple[str, ...]) -> set[str]:
+    return {name.rpartition(".")[2] for name in paths}

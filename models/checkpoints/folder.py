@@ -45,16 +45,16 @@ def files_of(path: Path) -> tuple[Path, list[Path]]:
     """
     if is_index(path):
         return path.parent, _shards(path)
-    found = _checkpoints(path, 0)
-    if len(found) != 1:
-        shown = [str(file.relative_to(path)) for file in found[:5]]
-        listed = ", ".join(shown) + ", ..." * (len(found) > len(shown)) or "no checkpoint"
+    files = _checkpoints(path, 0)
+    if len(files) != 1:
+        first = [str(file.relative_to(path)) for file in files[:5]]
+        listed = ", ".join(first) + ", ..." * (len(files) > len(first)) or "no checkpoint"
         raise CheckpointError(
             f"the checkpoint {path} is a folder with {listed}; expected one of Hugging Face's "
             f"({', '.join(_FILES[:2])}, ..., or their {_INDEX.lstrip('.')}), or one file: give "
             "the path of the file"
         )
-    (chosen,) = found
+    (chosen,) = files
     return chosen.parent, _shards(chosen) if is_index(chosen) else [chosen]
 
 
@@ -91,8 +91,8 @@ def _shards(index: Path) -> list[Path]:
         raise CheckpointError(f"{index} has no 'weight_map' of tensors; expected one of shards")
     names = list(dict.fromkeys(name if isinstance(name, str) else "" for name in places.values()))
     for name in names:
-        plain = name not in ("", ".", "..") and not {"/", "\\", "\0", ":"} & set(name)
-        if not plain or not name.isprintable() or is_index(Path(name)):
+        is_name = name not in ("", ".", "..") and not {"/", "\\", "\0", ":"} & set(name)
+        if not is_name or not name.isprintable() or is_index(Path(name)):
             raise CheckpointError(
                 f"{index} names the shard {name!r:.80}; expected the plain name of a file beside it"
             )

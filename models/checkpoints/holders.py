@@ -21,7 +21,7 @@ def holders(content: Any) -> dict[str, dict[str, Leaf]]:
 
     A pickled module is one dictionary: its parameters and buffers by their usual keys.
     """
-    found: dict[str, dict[str, Leaf]] = {}
+    tensors: dict[str, dict[str, Leaf]] = {}
     waiting: deque[tuple[tuple[str, ...], Any]] = deque([((), content)])
     seen: set[int] = set()
     while waiting and len(seen) < _MAX_VISITS:
@@ -32,14 +32,14 @@ def holders(content: Any) -> dict[str, dict[str, Leaf]]:
         entries = dict(_entries(value))
         leaves = {key: each for key, each in entries.items() if isinstance(each, Leaf)}
         if leaves:
-            found["/".join(names)] = leaves
+            tensors["/".join(names)] = leaves
         if len(names) < _DEEPEST:
             waiting += (
                 ((*names, key), each)
                 for key, each in entries.items()
                 if isinstance(each, (dict, list, tuple, Standin))
             )
-    return found
+    return tensors
 
 
 def _entries(value: Any) -> Iterator[tuple[str, Any]]:

@@ -33,9 +33,9 @@ def check_types(build: type, hyper: Mapping[str, Any], source: str) -> None:
     hints = _hints(build)
     for key, value in hyper.items():
         if key not in hints:
-            known = ", ".join(sorted(hints))
+            names = ", ".join(sorted(hints))
             raise NystraError(
-                f"{source}: {build.__name__} has no hyper-parameter {key!r:.80}; it has: {known}"
+                f"{source}: {build.__name__} has no hyper-parameter {key!r:.80}; it has: {names}"
             )
         if not _fits(value, hints[key]):
             raise NystraError(f"{source}: {key} is {value!r:.80}; expected {_describe(hints[key])}")

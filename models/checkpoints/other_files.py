@@ -92,5 +92,7 @@ def archive_kind(path: Path, names: Sequence[str]) -> str:
             f"numpy.load({path.name!r:.100})), 'model.safetensors')"
         )
     inside = [name for name in names if not name.endswith("/")]
-    shown = first_named([f"{name!r:.60}" for name in inside], 3)
-    return f"a zip archive of {shown or 'nothing'}: {_UNPACK} (unzip) and give the file in it"
+    names_inside = first_named([f"{name!r:.60}" for name in inside], 3)
+    return (
+        f"a zip archive of {names_inside or 'nothing'}: {_UNPACK} (unzip) and give the file in it"
+    )

@@ -101,14 +101,14 @@ class _Limited:
 
 def read_pickle(
     file: BinaryIO,
-    made: Callable[[str, tuple[Any, ...]], Any] = lambda _name, _arguments: None,
+    rebuild: Callable[[str, tuple[Any, ...]], Any] = lambda _name, _arguments: None,
     persistent: Callable[[Any], Any] = lambda _: None,
 ) -> Any:
     """Return the value of a pickle; the file is left behind its end.
 
     Args:
         file: The file, at the beginning of the pickle.
-        made: Returns the value of a call (name, arguments), or None for a `Standin`.
+        rebuild: Returns the value of a call (name, arguments), or None for a `Standin`.
         persistent: Returns the value of a persistent identifier.
 
     Raises:
@@ -119,16 +119,16 @@ def read_pickle(
         KeyError: It refers to a place of its memo that was not filled.
         UnicodeDecodeError: A text is not valid.
     """
-    return _Machine(made, persistent).run(file)
+    return _Machine(rebuild, persistent).run(file)
 
 
 class _Machine:
     def __init__(
         self,
-        made: Callable[[str, tuple[Any, ...]], Any],
+        rebuild: Callable[[str, tuple[Any, ...]], Any],
         persistent: Callable[[Any], Any],
     ) -> None:
-        self.made, self.persistent = made, persistent
+        self.rebuild, self.persistent = rebuild, persistent
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
@@ -156,13 +156,13 @@ class _Machine:
         if self.steps > _MAX_STEPS:
             raise LimitError(f"has a pickle of more than {_MAX_STEPS} steps")
 
-    def marked(self) -> list[Any]:
+    def pop_to_mark(self) -> list[Any]:
         start = self.marks.pop()
         items = self.stack[start:]
         del self.stack[start:]
         return items
 
-    def taken(self, count: int) -> list[Any]:
+    def pop(self, count: int) -> list[Any]:
         if len(self.stack) < count:
             raise IndexError("its pickle takes what is not on its stack")
         items = self.stack[-count:]
@@ -195,7 +195,7 @@ class _Machine:
         self.stack.append({})
         self.fill(items)
 
-    def made_of(self, items: list[Any]) -> None:
+    def call_first(self, items: list[Any]) -> None:
         self.call(items[0], tuple(items[1:]))
 
     def call(self, what: Any, arguments: Any) -> None:
@@ -208,7 +208,7 @@ class _Machine:
         elif name in _SEQUENCES:
             self.stack.append(arguments[0] if arguments else [])
         else:
-            value = self.made(name, arguments)
+            value = self.rebuild(name, arguments)
             self.stack.append(Standin(name, arguments) if value is None else value)
 
     def _dictionary(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
@@ -243,36 +243,36 @@ def _pair(text: str) -> Named:
 
 _STEPS: dict[str, Callable[[_Machine, Any], Any]] = {
     "MARK": lambda m, _: m.marks.append(len(m.stack)),
-    "POP": lambda m, _: m.taken(1),
-    "POP_MARK": lambda m, _: m.marked(),
+    "POP": lambda m, _: m.pop(1),
+    "POP_MARK": lambda m, _: m.pop_to_mark(),
     "DUP": lambda m, _: m.stack.append(m.stack[-1]),
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), lambda m, place: m.put(place)),
     "MEMOIZE": lambda m, _: m.put(len(m.memo)),
     **dict.fromkeys(
         ("GET", "BINGET", "LONG_BINGET"), lambda m, place: m.stack.append(m.kept(int(place)))
     ),
-    "TUPLE": lambda m, _: m.stack.append(tuple(m.marked())),
-    "TUPLE1": lambda m, _: m.stack.append(tuple(m.taken(1))),
-    "TUPLE2": lambda m, _: m.stack.append(tuple(m.taken(2))),
-    "TUPLE3": lambda m, _: m.stack.append(tuple(m.taken(3))),
-    **dict.fromkeys(("LIST", "FROZENSET"), lambda m, _: m.stack.append(m.marked())),
-    "DICT": lambda m, _: m.dictionary_of(m.marked()),
-    "APPEND": lambda m, _: m.extend(m.taken(1)),
-    **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda m, _: m.extend(m.marked())),
-    "SETITEM": lambda m, _: m.fill(m.taken(2)),
-    "SETITEMS": lambda m, _: m.fill(m.marked()),
+    "TUPLE": lambda m, _: m.stack.append(tuple(m.pop_to_mark())),
+    "TUPLE1": lambda m, _: m.stack.append(tuple(m.pop(1))),
+    "TUPLE2": lambda m, _: m.stack.append(tuple(m.pop(2))),
+    "TUPLE3": lambda m, _: m.stack.append(tuple(m.pop(3))),
+    **dict.fromkeys(("LIST", "FROZENSET"), lambda m, _: m.stack.append(m.pop_to_mark())),
+    "DICT": lambda m, _: m.dictionary_of(m.pop_to_mark()),
+    "APPEND": lambda m, _: m.extend(m.pop(1)),
+    **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda m, _: m.extend(m.pop_to_mark())),
+    "SETITEM": lambda m, _: m.fill(m.pop(2)),
+    "SETITEMS": lambda m, _: m.fill(m.pop_to_mark()),
     "GLOBAL": lambda m, text: m.stack.append(_pair(text)),
-    "STACK_GLOBAL": lambda m, _: m.stack.append(_name_global(*m.taken(2))),
+    "STACK_GLOBAL": lambda m, _: m.stack.append(_name_global(*m.pop(2))),
     **dict.fromkeys(
         ("EXT1", "EXT2", "EXT4"), lambda m, code: m.stack.append(Named(f"extension {code}"))
     ),
     "NEXT_BUFFER": lambda m, _: m.stack.append(Standin("a buffer")),
-    "REDUCE": lambda m, _: m.call(*m.taken(2)),
-    "NEWOBJ": lambda m, _: m.call(*m.taken(2)),
-    "NEWOBJ_EX": lambda m, _: m.call(*m.taken(3)[:2]),
-    "OBJ": lambda m, _: m.made_of(m.marked()),
-    "INST": lambda m, text: m.call(_pair(text), tuple(m.marked())),
-    "BUILD": lambda m, _: m.build(*m.taken(1)),
+    "REDUCE": lambda m, _: m.call(*m.pop(2)),
+    "NEWOBJ": lambda m, _: m.call(*m.pop(2)),
+    "NEWOBJ_EX": lambda m, _: m.call(*m.pop(3)[:2]),
+    "OBJ": lambda m, _: m.call_first(m.pop_to_mark()),
+    "INST": lambda m, text: m.call(_pair(text), tuple(m.pop_to_mark())),
+    "BUILD": lambda m, _: m.build(*m.pop(1)),
     "PERSID": lambda m, name: m.stack.append(m.persistent(name)),
-    "BINPERSID": lambda m, _: m.stack.append(m.persistent(*m.taken(1))),
+    "BINPERSID": lambda m, _: m.stack.append(m.persistent(*m.pop(1))),
 }

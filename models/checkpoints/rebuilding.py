@@ -70,9 +70,9 @@ class Rebuilder:
     def __init__(self) -> None:
         self.count = 0
         self._calls: Mapping[str, Callable[..., Any]] = {
-            "torch._utils._rebuild_tensor": self._plain,
-            "torch._utils._rebuild_tensor_v2": self._plain,
-            "torch._utils._rebuild_tensor_v3": self._typed,
+            "torch._utils._rebuild_tensor": self._rebuild_tensor,
+            "torch._utils._rebuild_tensor_v2": self._rebuild_tensor,
+            "torch._utils._rebuild_tensor_v3": self._rebuild_typed,
             "torch._utils._rebuild_parameter": _first,
             "torch._utils._rebuild_parameter_with_state": _first,
             "torch._utils._rebuild_device_tensor_from_cpu_tensor": _first,
@@ -88,7 +88,7 @@ class Rebuilder:
             "torch._utils._rebuild_wrapper_subclass": _unreadable("a tensor of another class"),
         }
 
-    def made(self, name: str, arguments: tuple[Any, ...]) -> Any:
+    def rebuild(self, name: str, arguments: tuple[Any, ...]) -> Any:
         """Return the tensor of a call, an `Unreadable`, or None if the call builds no tensor.
 
         Raises:
@@ -107,14 +107,14 @@ class Rebuilder:
     def _of_type(self, call: Any, _type: Any, arguments: Any, *_: Any) -> Any:
         name = call.name if isinstance(call, Named) else ""
         wrapped = name == "torch._tensor._rebuild_from_type_v2"  # which would call itself
-        made = None if wrapped else self.made(name, tuple(arguments))
-        return Unreadable("a tensor of another class") if made is None else made
+        tensor = None if wrapped else self.rebuild(name, tuple(arguments))
+        return Unreadable("a tensor of another class") if tensor is None else tensor
 
-    def _plain(self, storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> Any:
+    def _rebuild_tensor(self, storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> Any:
         kind = storage.dtype if isinstance(storage, Storage) else None
         return _view(storage, kind, offset, size, stride)
 
-    def _typed(
+    def _rebuild_typed(
         self,
         storage: Any,
         offset: Any,

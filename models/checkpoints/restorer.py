@@ -42,7 +42,7 @@ def load_restorer(
     """
     trained = read | dict(request.stored)
     check_types(build, trained | dict(request.overrides), request.source)
-    hyper, kept, warning = retarget(trained, request.overrides, state, (POSITION_BIAS,))
+    hyper, tensors, warning = retarget(trained, request.overrides, state, (POSITION_BIAS,))
     if warning and "img_size" not in request.overrides:
         hyper.pop("img_size", None)  # it was for the trained window
     if list(hyper["depths"]) != read["depths"]:
@@ -53,7 +53,7 @@ def load_restorer(
     require(hyper, request.source, _NEEDED)
     window = hyper["window_size"]
     hyper.setdefault("img_range", ranges.get(window, 1.0) if isinstance(window, int) else 1.0)
-    network = construct(build, hyper, kept, request.source, _REBUILT)
+    network = construct(build, hyper, tensors, request.source, _REBUILT)
     facts = restorer_facts(architecture, network, hyper, request.license)
     return BuiltNetwork(
         network, facts, hyper, (warning,) if warning else (), retargeted=bool(warning)

@@ -42,7 +42,7 @@ POSITION_BIAS = WindowPart(
 
 
 def retarget(
-    known: Hyper, overrides: Mapping[str, Any], state: State, parts: tuple[WindowPart, ...]
+    hyper_read: Hyper, overrides: Mapping[str, Any], state: State, parts: tuple[WindowPart, ...]
 ) -> tuple[Hyper, State, str]:
     """Return the hyper-parameters and tensors of a network with the caller's hyper-parameters.
 
@@ -50,7 +50,7 @@ def retarget(
     PnP-Nystra does.
 
     Args:
-        known: Hyper-parameters of the checkpoint.
+        hyper_read: Hyper-parameters of the checkpoint.
         overrides: Those of the caller.
         state: The tensors.
         parts: The parts of the network that depend on its window.
@@ -59,20 +59,20 @@ def retarget(
         The hyper-parameters, the tensors that are kept, and a sentence that says what was
         dropped, or "" at the trained window.
     """
-    trained, window = known.get("window_size"), overrides.get("window_size")
+    trained, window = hyper_read.get("window_size"), overrides.get("window_size")
     if window is None or trained is None or _sides(window) == _sides(trained):
-        return known | dict(overrides), state, ""
+        return hyper_read | dict(overrides), state, ""
     off = {part.switch: False for part in parts}
-    hyper = known | dict(overrides) | off | {"mask": overrides.get("mask", False)}
+    hyper = hyper_read | dict(overrides) | off | {"mask": overrides.get("mask", False)}
     endings = (*_BUFFERS, *(part.key for part in parts))
-    kept = {key: value for key, value in state.items() if not key.endswith(endings)}
+    remaining = {key: value for key, value in state.items() if not key.endswith(endings)}
     new, old = ("x".join(map(str, _sides(sides))) for sides in (window, trained))
     change = f"window {new} instead of the trained {old}"
     dropped = [words for part in parts if (words := part.describe_dropped(state))]
     if not dropped:
-        return hyper, kept, change
+        return hyper, remaining, change
     listed = f"{', '.join(dropped)} and the shift mask are dropped, as PnP-Nystra does"
-    return hyper, kept, f"{change}: {listed}"
+    return hyper, remaining, f"{change}: {listed}"
 
 
 def _sides(window: Any) -> tuple[int, ...]:

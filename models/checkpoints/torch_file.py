@@ -107,7 +107,9 @@ def _read_archive(path: Path, file: BinaryIO) -> Any:
         if order in names and archive.read(order) != b"little":
             raise LimitError("was written on a machine of another byte order")
         storages = _ArchiveStorages(archive, root)
-        return read_pickle(io.BytesIO(archive.read(content)), Rebuilder().made, storages.persistent)
+        return read_pickle(
+            io.BytesIO(archive.read(content)), Rebuilder().rebuild, storages.persistent
+        )
 
 
 def _records(file: BinaryIO, size: int) -> int:
@@ -150,25 +152,25 @@ def _read_legacy(file: BinaryIO, size: int) -> Any:
     if not isinstance(system, dict) or system.get("little_endian") is False:
         raise LimitError("was written on a machine of another byte order")
     storages: dict[str, tuple[bytearray, torch.Tensor]] = {}
-    left = size
+    remaining = size
 
     def persistent(identifier: Any) -> Any:
-        nonlocal left
+        nonlocal remaining
         if isinstance(identifier, tuple) and identifier[:1] == ("module",):
             return identifier[1]  # a class, with its source
         kind, key, count = _storage_facts(identifier)
         dtype = storage_dtype(kind)
         if key not in storages:
             length = count * (dtype.itemsize if dtype is not None else 1)
-            left -= length
-            if left < 0:
+            remaining -= length
+            if remaining < 0:
                 raise ValueError("it ends within its tensors")
             data = bytearray(length)
             values = torch.frombuffer(data, dtype=torch.uint8) if length else torch.empty(0).byte()
             storages[key] = data, values
         return _storage(storages[key][1], kind, count)
 
-    content = read_pickle(file, Rebuilder().made, persistent)
+    content = read_pickle(file, Rebuilder().rebuild, persistent)
     keys = read_pickle(file)
     for key in keys if isinstance(keys, list) else ():
         count = struct.unpack("<q", file.read(8))[0]

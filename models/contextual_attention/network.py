@@ -73,8 +73,8 @@ class ContextualAttention(PatchSite):
             b: Background, sides multiples of the rate.
             mask: (B or 1, 1, 4 Hb, 4 Wb), 1 = missing; None takes all of b as known.
         """
-        known = None if mask is None else 1.0 - mask[:, :, ::_MASK_STEP, ::_MASK_STEP]
-        return self.attend(f, b, b, known)
+        intact = None if mask is None else 1.0 - mask[:, :, ::_MASK_STEP, ::_MASK_STEP]
+        return self.attend(f, b, b, intact)
 
 
 class Conv(nn.Module):
@@ -232,8 +232,8 @@ class InpaintingGenerator(nn.Module):
         """
         height, width = image.shape[2], image.shape[3]
         hole = mask > 0.5
-        known = torch.where(hole, 0.5, image)  # 0.5 is 0 in -1..1
+        intact = torch.where(hole, 0.5, image)  # 0.5 is 0 in -1..1
         sides = (MULTIPLE, MULTIPLE)
-        x, missing = pad_to_multiple(known, sides), pad_to_multiple(hole.to(image.dtype), sides)
+        x, missing = pad_to_multiple(intact, sides), pad_to_multiple(hole.to(image.dtype), sides)
         _, refined = self.stages(2.0 * x - 1.0, missing)
         return torch.where(hole, crop((refined + 1.0) / 2.0, height, width), image)

@@ -22,7 +22,7 @@ _SCALES = (2, 3, 4)
 _PROJECTIONS = {2: (6, 2, 2), 3: (9, 3, 3), 4: (8, 4, 2)}  # kernel, stride, padding by factor
 
 
-def _embedding(inputs: int, outputs: int, kernel: int = 1) -> nn.Sequential:
+def _make_embedding(inputs: int, outputs: int, kernel: int = 1) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2), nn.PReLU())
 
 
@@ -85,9 +85,9 @@ class CrossScaleAttention(PatchSite):
             )
         )
         self.factor = scale
-        self.conv_match_1 = _embedding(channel, channel // reduction)
-        self.conv_match_2 = _embedding(channel, channel // reduction)
-        self.conv_assembly = _embedding(channel, channel)
+        self.conv_match_1 = _make_embedding(channel, channel // reduction)
+        self.conv_match_2 = _make_embedding(channel, channel // reduction)
+        self.conv_assembly = _make_embedding(channel, channel)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the enlarged map."""
@@ -100,9 +100,9 @@ class NonLocalAttention(MapSite):
 
     def __init__(self, channel: int = 128, reduction: int = 2) -> None:
         super().__init__(scale=1.0)
-        self.conv_match1 = _embedding(channel, channel // reduction)
-        self.conv_match2 = _embedding(channel, channel // reduction)
-        self.conv_assembly = _embedding(channel, channel)
+        self.conv_match1 = _make_embedding(channel, channel // reduction)
+        self.conv_match2 = _make_embedding(channel, channel // reduction)
+        self.conv_assembly = _make_embedding(channel, channel)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the attention of x."""
@@ -156,7 +156,7 @@ class ExemplarMining(nn.Module):
         if scale != 4:
             self.down_sample_2 = _down(width, factor)
         self.error_encode = _up(width, factor)
-        self.post_conv = _embedding(width, width, 3)
+        self.post_conv = _make_embedding(width, width, 3)
         if scale == 4:
             self.multi_source_projection_2 = MultiSourceProjection(width, factor)
             self.down_sample_3 = _down(width, 4)
@@ -224,7 +224,9 @@ class CSNLN(nn.Module):
         self.sub_mean = _mean_shift(n_colors, rgb_range, -1.0)
         self.SEM = ExemplarMining(n_feats, self.scale)
         self.add_mean = _mean_shift(n_colors, rgb_range, 1.0)
-        self.head = nn.Sequential(_embedding(n_colors, n_feats, 3), _embedding(n_feats, n_feats, 3))
+        self.head = nn.Sequential(
+            _make_embedding(n_colors, n_feats, 3), _make_embedding(n_feats, n_feats, 3)
+        )
         self.tail = nn.Sequential(nn.Conv2d(n_feats * depth, n_colors, 3, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:

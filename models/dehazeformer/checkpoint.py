@@ -73,12 +73,12 @@ def _stage(state: State, number: int, depth: int) -> Hyper:
 
 def dehazeformer_facts(network: DehazeFormer, license_name: str) -> Facts:
     """Return the facts of a network."""
-    kept = {"channels": 3}
+    lengths = {"channels": 3}
     return Facts(
         architecture="dehazeformer",
         task="restoration",
-        inputs=(Port("input", "image", lengths=kept, range=_RANGE, multiple=MULTIPLE),),
-        outputs=(Port("output", "picture", lengths=kept, range=_RANGE),),
+        inputs=(Port("input", "image", lengths=lengths, range=_RANGE, multiple=MULTIPLE),),
+        outputs=(Port("output", "picture", lengths=lengths, range=_RANGE),),
         tiling="internal",
         license=license_name,
     )

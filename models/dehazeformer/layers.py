@@ -142,8 +142,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output for x."""
         if not self.values:
-            plain: Tensor = self.conv(x)
-            return plain
+            convolved: Tensor = self.conv(x)
+            return convolved
         values = self.V(x)
         y = self.conv(values) if self.convolves else None
         if self.attends:

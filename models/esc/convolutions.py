@@ -30,10 +30,10 @@ def depthwise_of(x: Tensor, filters: Tensor) -> Tensor:
         x: (B, C, H, W).
         filters: (B, C, 3, 3).
     """
-    around = F.pad(x, (1, 1, 1, 1))
+    padded = F.pad(x, (1, 1, 1, 1))
     ends = (-2, -1, None)
     terms = (
-        around[:, :, i : ends[i], j : ends[j]] * filters[:, :, i, j, None, None]
+        padded[:, :, i : ends[i], j : ends[j]] * filters[:, :, i, j, None, None]
         for i in range(3)
         for j in range(3)
     )

@@ -66,8 +66,8 @@ def esc_hyper(state: State, build: type[EscNetwork]) -> Hyper:
     if build in (ESC, ESCRIB):
         hyper["use_ln"] = "blocks.0.lns.0.weight" in state
     if build is ESCRIB:
-        known = ("attn_type", "gate_type", "rank", "rib_hidden_dim", "rib_n_freqs")
-        hyper |= {key: attention[key] for key in known if key in attention}
+        keys = ("attn_type", "gate_type", "rank", "rib_hidden_dim", "rib_n_freqs")
+        hyper |= {key: attention[key] for key in keys if key in attention}
         return hyper | upsampler_hyper(state)
     if build is ESCRealM:
         inputs = shape_of(state, "proj.1.weight", 4)[1]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..layers.attention_types import attention_of_type
 from ..layers.channel_map import ChannelNorm
 from ..layers.map_attention import MapAttention, TableAttention
-from ..layers.position_channels import plain_geometry
+from ..layers.position_channels import make_geometry
 from ..layers.upsamplers import enlarge, upsampler
 from .block import Block, BlockPlan
 from .convolutions import LargeFilter, SeparatedFilter, symmetric
@@ -84,7 +84,7 @@ class EscNetwork(nn.Module):
             ratio=exp_ratio,
             norms=use_ln,
             attention=attention
-            or (lambda: TableAttention(dim, plain_geometry(dim, num_heads, window_size))),
+            or (lambda: TableAttention(dim, make_geometry(dim, num_heads, window_size))),
             convolution=self.convolution,
         )
         self.window = (window_size, window_size)
@@ -96,13 +96,13 @@ class EscNetwork(nn.Module):
         """Add the filters that all blocks share, for ``part`` channels."""
         self.plk_filter = new_filter(part, part, side)
 
-    def shared(self) -> tuple[Tensor, ...]:
+    def shared_filters(self) -> tuple[Tensor, ...]:
         """Return the large filters as blocks take them: rotations and reflections averaged."""
         return (symmetric(self.plk_filter),)
 
     def deep(self, features: Tensor) -> Tensor:
         """Return the output of the blocks for a map."""
-        shared = self.shared()
+        shared = self.shared_filters()
         for block in self.blocks:
             features = block(features, *shared)
         return features
@@ -148,7 +148,7 @@ class ESCFP(EscNetwork):
         self.lk_channel = new_filter(part, part, 1)
         self.lk_spatial = new_filter(part, 1, side)
 
-    def shared(self) -> tuple[Tensor, ...]:
+    def shared_filters(self) -> tuple[Tensor, ...]:
         """Return the filter of channels and the one of places."""
         return self.lk_channel, self.lk_spatial
 

@@ -12,7 +12,7 @@ from ..checkpoints.construction import shape_of
 from ..checkpoints.restorer import load_restorer
 from ..layers.window_sides import both_sides
 from ..swinir.hyper import swinir_hyper
-from .index import published_index
+from .index import make_published_index
 from .network import HAT
 
 _INDEX = "relative_position_index_"  # buffers that published files hold, at the top level
@@ -35,7 +35,7 @@ def _check_index(state: State, read: Hyper, source: str) -> None:
         return
     window = both_sides(read["window_size"])
     side = window[0] + round(read["overlap_ratio"] * window[0])
-    expected = published_index(window, (side, side))
+    expected = make_published_index(window, (side, side))
     if not torch.equal(state[_OVERLAP_INDEX].to(torch.int64), expected):
         raise CheckpointError(
             f"{source}: {_OVERLAP_INDEX} is not the published one ({expected.min()} to "

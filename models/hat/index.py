@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 
-def published_index(window: tuple[int, ...], keys: tuple[int, ...]) -> Tensor:
+def make_published_index(window: tuple[int, ...], keys: tuple[int, ...]) -> Tensor:
     """Return the published entry (N, Nk) of every pair of query and key, partly below 0."""
     down, across = (
         torch.arange(keys_side)[None, :] - torch.arange(side)[:, None] + side - keys_side + 1
@@ -24,7 +24,7 @@ def published_index(window: tuple[int, ...], keys: tuple[int, ...]) -> Tensor:
     return pairs.flatten(2, 3).flatten(0, 1)
 
 
-def published_rows(window: tuple[int, ...], keys: tuple[int, ...]) -> Tensor:
+def map_published_rows(window: tuple[int, ...], keys: tuple[int, ...]) -> Tensor:
     """Return which row of the published table each row of a site's table is.
 
     A site's table has the pair (dr, dc) at (k - 1 - dr) L + k - 1 - dc, as

@@ -10,7 +10,7 @@ from ..layers.mlp import Mlp
 from ..layers.swin import Block, WindowAttention, to_image, to_map
 from ..layers.window_sides import position_bias_table
 from ..sites import WindowSite
-from .index import published_rows
+from .index import map_published_rows
 
 
 class ChannelAttention(nn.Module):
@@ -93,7 +93,7 @@ class OverlapBlock(WindowSite):
     ) -> None:
         super().__init__(geometry)
         self.relative_position_bias_table = position_bias_table(geometry) if position_bias else None
-        rows = published_rows(geometry.window, geometry.key_window)
+        rows = map_published_rows(geometry.window, geometry.key_window)
         self.register_buffer("bias_rows", rows, persistent=False)
         self.norm1 = nn.LayerNorm(dim)
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)

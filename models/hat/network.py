@@ -106,8 +106,8 @@ class HAT(ImageNetwork):
 
         def group(depth: int, heads: int) -> ResidualGroup:
             blocks = [block(heads, index % 2 == 1) for index in range(depth)]
-            around = window_geometry(embed_dim, heads, window, qk_scale=qk_scale, margin=margin)
-            overlap = OverlapBlock(embed_dim, around, hidden, **bias)
+            geometry = window_geometry(embed_dim, heads, window, qk_scale=qk_scale, margin=margin)
+            overlap = OverlapBlock(embed_dim, geometry, hidden, **bias)
             return ResidualGroup(blocks, residual_convolution(embed_dim, resi_connection), overlap)
 
         super().__init__(

@@ -13,7 +13,7 @@ from .position_channels import (
     PlainAttention,
     RotaryAttention,
     StoredPlaces,
-    plain_geometry,
+    make_geometry,
 )
 
 TABLES = ("Naive", "SDPA", "Flex")
@@ -66,7 +66,7 @@ def attention_of_type(
     if kind == "FlashBias":
         return StoredPlaces(dim, heads, window, rank, shift=shift, gate=gate)
     if kind in TABLES:
-        return TableAttention(dim, plain_geometry(dim, heads, window, shift), gate)
+        return TableAttention(dim, make_geometry(dim, heads, window, shift), gate)
     if kind == "RoPEViT":
         return RotaryAttention(dim, heads, window, shift=shift, gate=gate)
     if kind == "NoPE":

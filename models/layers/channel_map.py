@@ -48,8 +48,8 @@ class MirroredConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolution of x."""
-        around = self.kernel_size[0] // 2
-        return super().forward(mirror(x, (around, around)))
+        margin = self.kernel_size[0] // 2
+        return super().forward(mirror(x, (margin, margin)))
 
 
 def hidden_width(dim: int, ratio: float) -> int:

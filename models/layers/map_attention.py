@@ -42,7 +42,7 @@ class MapAttention(WindowSite):
             depthwise = [nn.Conv2d(dim, dim, 3, 1, 1, groups=dim)] if gate == "DWC" else []
             self.gate = nn.Sequential(*depthwise, nn.Conv2d(dim, dim, 1), nn.Sigmoid())
 
-    def packed(self, qkv: Tensor) -> Tensor:
+    def pack(self, qkv: Tensor) -> Tensor:
         """Return the packed map for the implementation, from the projections of the map."""
         return qkv
 
@@ -51,7 +51,7 @@ class MapAttention(WindowSite):
         rows, columns = self.geometry.window
         padded = pad_to_multiple(to_map(x), (rows, columns), first=1)
         qkv = to_map(self.to_qkv(to_image(padded)))
-        y = to_image(crop(self.attend(self.packed(qkv)), x.shape[2], x.shape[3], first=1))
+        y = to_image(crop(self.attend(self.pack(qkv)), x.shape[2], x.shape[3], first=1))
         if self.gate is not None:
             y = y * self.gate(x)
         out: Tensor = self.to_out(y)

@@ -52,9 +52,9 @@ def pad_to_multiple(
     return image.index_select(first, rows).index_select(first + 1, columns)
 
 
-def mirror(image: Tensor, around: tuple[int, int]) -> Tensor:
+def mirror(image: Tensor, margins: tuple[int, int]) -> Tensor:
     """Mirror an image (B, C, H, W) by so many rows and columns on each side."""
-    for axis, more in zip((2, 3), around, strict=True):
+    for axis, more in zip((2, 3), margins, strict=True):
         size = image.shape[axis]
         image = image.index_select(axis, _mirror(size, size + 2 * more, more).to(image.device))
     return image

@@ -109,8 +109,10 @@ def fuse_scores(
     """
     (h, w), (hk, wk) = query_grid, key_grid
     rows_first = _diagonal_sum(scores, side)
-    turned = rows_first.reshape(-1, h, w, hk, wk).permute(0, 2, 1, 4, 3).reshape(-1, h * w, hk * wk)
-    columns_first = _diagonal_sum(turned, side)
+    transposed = (
+        rows_first.reshape(-1, h, w, hk, wk).permute(0, 2, 1, 4, 3).reshape(-1, h * w, hk * wk)
+    )
+    columns_first = _diagonal_sum(transposed, side)
     back = columns_first.reshape(-1, w, h, wk, hk).permute(0, 2, 1, 4, 3)
     return back.reshape(-1, h * w, hk * wk)
 
@@ -183,12 +185,12 @@ def paste_patches(
     rows = torch.cat([blocks[:, :, row : row + hk] for row in range(reach)], 1)
     patches = torch.cat([rows[:, :, :, column : column + wk] for column in range(reach)], 1)
     votes = (weights @ patches.flatten(2).transpose(1, 2)).transpose(1, 2).unflatten(2, query_grid)
-    summed = _shifted_sum(votes, reach, lambda column: (column, reach - 1 - column, 0, 0))
-    summed = _shifted_sum(summed, reach, lambda row: (0, 0, row, reach - 1 - row))
+    summed = _sum_shifted(votes, reach, lambda column: (column, reach - 1 - column, 0, 0))
+    summed = _sum_shifted(summed, reach, lambda row: (0, 0, row, reach - 1 - row))
     return join_blocks(summed, geometry)
 
 
-def _shifted_sum(
+def _sum_shifted(
     votes: Tensor, parts: int, pads: Callable[[int], tuple[int, int, int, int]]
 ) -> Tensor:
     if parts == 1:

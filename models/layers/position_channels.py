@@ -15,7 +15,7 @@ from ..geometry import WindowGeometry
 from .map_attention import MapAttention, over_map
 
 
-def plain_geometry(
+def make_geometry(
     dim: int,
     heads: int,
     window: int,
@@ -52,7 +52,7 @@ class PlainAttention(MapAttention):
         self, dim: int, heads: int, window: int, *, shift: int = 0, gate: str | None = None
     ) -> None:
         """Build the layers; arguments as in `LowRankAttention`."""
-        super().__init__(dim, plain_geometry(dim, heads, window, shift), gate)
+        super().__init__(dim, make_geometry(dim, heads, window, shift), gate)
 
 
 class LowRankAttention(MapAttention):
@@ -71,13 +71,13 @@ class LowRankAttention(MapAttention):
             shift: Rows and columns by which the map is rolled.
             gate: As in `MapAttention`.
         """
-        super().__init__(dim, plain_geometry(dim, heads, window, shift, rank=rank), gate)
+        super().__init__(dim, make_geometry(dim, heads, window, shift, rank=rank), gate)
 
     def places(self) -> tuple[Tensor, Tensor]:
         """Return p_q and p_k, (heads, N, R) each."""
         raise NotImplementedError
 
-    def packed(self, qkv: Tensor) -> Tensor:
+    def pack(self, qkv: Tensor) -> Tensor:
         """Return the packed map with the position features appended to each head's q and k."""
         heads, width = self.geometry.heads, self.geometry.value_dim
         of_queries, of_keys = self.places()
@@ -170,14 +170,14 @@ class RotaryAttention(MapAttention):
         self, dim: int, heads: int, window: int, *, shift: int = 0, gate: str | None = None
     ) -> None:
         """Build the layers; arguments as in `LowRankAttention`."""
-        super().__init__(dim, plain_geometry(dim, heads, window, shift, scale=1.0), gate)
+        super().__init__(dim, make_geometry(dim, heads, window, shift, scale=1.0), gate)
         if self.geometry.head_dim % 2:
             raise ValueError(
                 f"{dim} channels of {heads} heads cannot be split into pairs to rotate"
             )
         self.rope_freqs = nn.Parameter(torch.randn(2, heads, self.geometry.head_dim // 2))
 
-    def packed(self, qkv: Tensor) -> Tensor:
+    def pack(self, qkv: Tensor) -> Tensor:
         """Return the packed map, queries and keys rotated."""
         heads, width = self.geometry.heads, self.geometry.head_dim
         rows, columns = (torch.arange(side, device=qkv.device) for side in self.geometry.window)

@@ -79,8 +79,8 @@ def measure_network(
         window=_window(module),
         preprocessing=network.preprocessing,
     )
-    found = [] if network.inputs else describe_found(inputs)
-    notes = (*found, *trial.warnings, *_autocast(skipped))
+    notes_on_inputs = [] if network.inputs else describe_found(inputs)
+    notes = (*notes_on_inputs, *trial.warnings, *_autocast(skipped))
     return BuiltNetwork(trial.network, facts, hyper, notes)
 
 

@@ -36,13 +36,13 @@ class Code:
         path: The file.
         name: Name of the callable.
         sha256: Of the file.
-        found: The named object: a callable, or the network itself.
+        value: The named object: a callable, or the network itself.
     """
 
     path: Path
     name: str
     sha256: str
-    found: Any
+    value: Any
 
     @property
     def text(self) -> str:
@@ -58,21 +58,21 @@ class Code:
         Raises:
             NystraError: It raises, or returns no network.
         """
-        made = self.found
-        if not isinstance(made, (nn.Module, OwnNetwork)):
-            with _running(self.path, f"{self.text}()"):
-                made = self.found(**arguments)
+        built = self.value
+        if not isinstance(built, (nn.Module, OwnNetwork)):
+            with _translate_errors(self.path, f"{self.text}()"):
+                built = self.value(**arguments)
         elif arguments:
             raise NystraError(
                 f"{self.text} is a network and not a function with arguments: omit "
                 f"{', '.join(arguments)}"
             )
-        if not isinstance(made, (nn.Module, OwnNetwork)):
+        if not isinstance(built, (nn.Module, OwnNetwork)):
             raise NystraError(
-                f"{self.text}() returned the type {type(made).__name__}, expected a "
+                f"{self.text}() returned the type {type(built).__name__}, expected a "
                 "torch.nn.Module or a nystra.models.OwnNetwork; see docs/own.md"
             )
-        return OwnNetwork.of(made)
+        return OwnNetwork.of(built)
 
 
 def read_code(text: str) -> Code:
@@ -98,13 +98,13 @@ def read_code(text: str) -> Code:
             f"{path.name} has no {name}; it has {', '.join(theirs[:8]) or 'no class or function'}; "
             "see docs/own.md"
         )
-    found = getattr(space, name)
-    if not callable(found) and not isinstance(found, OwnNetwork):
+    built = getattr(space, name)
+    if not callable(built) and not isinstance(built, OwnNetwork):
         raise NystraError(
-            f"{path.name}:{name} is of the type {type(found).__name__}, expected a class or a "
+            f"{path.name}:{name} is of the type {type(built).__name__}, expected a class or a "
             "function that returns the network; see docs/own.md"
         )
-    return Code(path, name, hashlib.sha256(source).hexdigest(), found)
+    return Code(path, name, hashlib.sha256(source).hexdigest(), built)
 
 
 def _run(path: Path, source: bytes) -> ModuleType:
@@ -112,7 +112,7 @@ def _run(path: Path, source: bytes) -> ModuleType:
     space = ModuleType(f"nystra_own_{path.stem}")
     space.__file__, space.__package__ = str(path), ""
     sys.modules[space.__name__] = space
-    with _running(path, path.name):
+    with _translate_errors(path, path.name):
         exec(compile(source, str(path), "exec", dont_inherit=True), vars(space))
     return space
 
@@ -122,7 +122,7 @@ def _is_theirs(value: object, module: str) -> bool:
 
 
 @contextlib.contextmanager
-def _running(path: Path, what: str) -> Iterator[None]:
+def _translate_errors(path: Path, what: str) -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
@@ -186,6 +186,6 @@ def _as_module(path: Path) -> tuple[Path, str]:
 
 def _show(folder: Path) -> str:
     """Return a folder as a shell takes it, from the working folder if it is inside of that."""
-    here = Path.cwd()
-    inside = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    current = Path.cwd()
+    inside = folder.relative_to(current) if folder.is_relative_to(current) else folder
     return shlex.quote(str(inside))

@@ -31,20 +31,20 @@ class _Record(TorchDispatchMode):
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.digest = hashlib.sha256()
-        self._made = WeakIdKeyDictionary()
+        self._numbers = WeakIdKeyDictionary()
         self._count = 0
         self._number(inputs)
 
     def _number(self, tensors: Sequence[Any]) -> None:
         for tensor in tensors:
             if isinstance(tensor, Tensor):
-                self._made[tensor] = self._count
+                self._numbers[tensor] = self._count
                 self._count += 1
 
     def _text(self, leaf: Any) -> str:
         if not isinstance(leaf, Tensor):
             return repr(leaf) if isinstance(leaf, _PRINTED) else type(leaf).__name__
-        number = self._made.get(leaf)
+        number = self._numbers.get(leaf)
         if number is not None:
             return f"%{number}"
         return f"{leaf.dtype} {tuple(leaf.shape)} {hashlib.sha256(content(leaf)).hexdigest()}"

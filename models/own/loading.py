@@ -12,13 +12,13 @@ from torch import nn
 from ...core.errors import NystraError
 from ..architecture import BuiltNetwork
 from ..checkpoints.checkpoint import CHOSEN, Checkpoint, read_checkpoint
-from ..checkpoints.containers import Wanted
+from ..checkpoints.containers import Criteria
 from ..checkpoints.license import UNKNOWN, read_license
 from ..checkpoints.tensor_checks import check_tensors
 from .checkpoint import fill, measure_network
 from .code import read_code
 from .network import OwnNetwork
-from .plain_copy import plain_copy, state_sha256
+from .plain_copy import copy_network, state_sha256
 from .ports import Size
 
 
@@ -40,7 +40,7 @@ def of_module(
         raise NystraError(
             f"{own.title} is built already, so {', '.join(hyper)} does not apply: omit it"
         )
-    module = plain_copy(own)
+    module = copy_network(own)
     state = module.state_dict()
     name = Path(own.title)
     check_tensors(state, name)
@@ -65,15 +65,15 @@ def of_code(
     code = read_code(str(arguments.pop("module")))
     chosen = arguments.pop(CHOSEN, None)
     own = code.network(arguments)
-    module = plain_copy(own)
+    module = copy_network(own)
     keys = module.state_dict().keys()
-    wanted = Wanted(
+    criteria = Criteria(
         lambda state: state.keys() == keys,
         lambda state: len(keys & state.keys()) / max(len(keys), 1),
     )
-    checkpoint = read_checkpoint(path, wanted, chosen)
+    checkpoint = read_checkpoint(path, criteria, chosen)
     fill(module, checkpoint.state, f"{path.name} does not match {code.text}")
     if own.license == UNKNOWN:
         own = replace(own, license=read_license(checkpoint.hyper))
-    known = {"module": code.text, "module_sha256": code.sha256, **arguments}
-    return checkpoint, measure_network(own, module, known, stated)
+    module_hyper = {"module": code.text, "module_sha256": code.sha256, **arguments}
+    return checkpoint, measure_network(own, module, module_hyper, stated)

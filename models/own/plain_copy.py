@@ -16,7 +16,7 @@ from .network import OwnNetwork
 _SHARED_BY_COPIES = (type, FunctionType, BuiltinFunctionType, ModuleType, str, bytes, int, float)
 
 
-def plain_copy(network: OwnNetwork) -> nn.Module:
+def copy_network(network: OwnNetwork) -> nn.Module:
     """Return a copy of the module of a network, in evaluation mode; the module is unchanged.
 
     Weights that are float32 on the CPU are shared with it, others are converted.
@@ -24,29 +24,29 @@ def plain_copy(network: OwnNetwork) -> nn.Module:
     Raises:
         NystraError: It is a compiled program, holds tensors without values, or cannot be copied.
     """
-    module = unwrapped(network.module)
+    module = unwrap_module(network.module)
     if isinstance(module, torch.jit.ScriptModule):
         raise NystraError(
             f"{network.title} is a scripted module: pass the module that it was scripted from; "
             "see docs/own.md"
         )
-    held = {}
+    copies = {}
     for tensor in tensors_of(module):
         if tensor.is_meta:
             raise NystraError(
                 f"{network.title} is on the device 'meta': its weights have no values"
             )
         dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
-        held[tensor] = tensor.detach().to("cpu", dtype)
-    return copy_with(module, held, network.title)
+        copies[tensor] = tensor.detach().to("cpu", dtype)
+    return copy_with(module, copies, network.title)
 
 
-def copy_with(module: nn.Module, held: Mapping[Tensor, Tensor], title: str) -> nn.Module:
+def copy_with(module: nn.Module, replacements: Mapping[Tensor, Tensor], title: str) -> nn.Module:
     """Return a copy of a module in evaluation mode that holds other tensors.
 
     Args:
         module: The module.
-        held: A tensor of the module -> the one of the copy; parameters become parameters.
+        replacements: A tensor of the module -> the one of the copy; parameters become parameters.
         title: The module's name in the message.
 
     Raises:
@@ -56,7 +56,7 @@ def copy_with(module: nn.Module, held: Mapping[Tensor, Tensor], title: str) -> n
         id(own): nn.Parameter(other, requires_grad=False)
         if isinstance(own, nn.Parameter)
         else other
-        for own, other in held.items()
+        for own, other in replacements.items()
     }
     try:
         return copy.deepcopy(module, memo).eval()
@@ -81,7 +81,7 @@ def state_sha256(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def unwrapped(module: nn.Module) -> nn.Module:
+def unwrap_module(module: nn.Module) -> nn.Module:
     """Return the module without the wrappers of torch.compile and of parallel training."""
     while True:
         inner = getattr(module, "_orig_mod", None)
@@ -101,17 +101,17 @@ def tensors_of(module: nn.Module) -> Iterator[Tensor]:
     seen: set[int] = set()
     todo: list[object] = [module]
     while todo:
-        held = todo.pop()
-        if id(held) in seen or isinstance(held, _SHARED_BY_COPIES):
+        value = todo.pop()
+        if id(value) in seen or isinstance(value, _SHARED_BY_COPIES):
             continue
-        seen.add(id(held))
-        if isinstance(held, Tensor):
-            yield held
-        elif isinstance(held, Mapping):
-            todo += held.values()
-        elif isinstance(held, (list, tuple, set)):
-            todo += held
-        elif isinstance(held, MethodType):
-            todo.append(held.__self__)
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, Mapping):
+            todo += value.values()
+        elif isinstance(value, (list, tuple, set)):
+            todo += value
+        elif isinstance(value, MethodType):
+            todo.append(value.__self__)
         else:
-            todo += getattr(held, "__dict__", {}).values()
+            todo += getattr(value, "__dict__", {}).values()

@@ -69,14 +69,14 @@ def measure_ports(
                 continue
             if outputs:
                 return ports, tuple(outputs), size, skipped
-            output, given = in_order(returned, _ANY)[0], _examples(ports, size)[0]
-            fault = _fault_of_output(output, given)
+            output, example = in_order(returned, _ANY)[0], _examples(ports, size)[0]
+            fault = _fault_of_output(output, example)
             if not fault:
-                return ports, (_output(output, given),), size, skipped
+                return ports, (_output(output, example),), size, skipped
             first = first or fault
-            ratio = tuple(a / b for a, b in zip(output.shape[2:], given.shape[2:], strict=False))
+            ratio = tuple(a / b for a, b in zip(output.shape[2:], example.shape[2:], strict=False))
             ratios[ratio] += 1
-            if output.dim() != given.dim() or ratios[ratio] == _EQUAL_RATIOS:
+            if output.dim() != example.dim() or ratios[ratio] == _EQUAL_RATIOS:
                 raise UnsupportedModelError(f"the network {first}; see docs/own.md")
     raise UnsupportedModelError(f"the network {first}{_hint(first)}; see docs/own.md")
 
@@ -110,26 +110,26 @@ def _run(module: nn.Module, ports: Sequence[Port], size: Size | None) -> tuple[o
         return module(*_examples(ports, size)), skipped
 
 
-def _output(returned: Tensor, given: Tensor) -> Port:
+def _output(returned: Tensor, example: Tensor) -> Port:
     if returned.dim() == 2:
         classes = {"classes": returned.shape[1]}
         return Port("logits", "logits", LOGITS_AXES, classes, range=None)
-    sides, own = returned.shape[2:], given.shape[-2:]
+    sides, own = returned.shape[2:], example.shape[-2:]
     scale = sides[0] // own[0]
     return Port("output", "picture", lengths={"channels": returned.shape[1]}, multiple=scale)
 
 
-def _fault_of_output(returned: Tensor, given: Tensor) -> str:
+def _fault_of_output(returned: Tensor, example: Tensor) -> str:
     """Return why a result is no image of an integer scale, or "".
 
     A network that cuts its image to a multiple returns one at other sizes.
     """
-    sides, own = tuple(returned.shape[2:]), tuple(given.shape[-2:])
+    sides, own = tuple(returned.shape[2:]), tuple(example.shape[-2:])
     scale = sides[0] // own[0] if len(sides) == 2 else 0
     if returned.dim() == 2 or (scale > 0 and sides == (scale * own[0], scale * own[1])):
         return ""
     return (
-        f"returns the shape {tuple(returned.shape)} for {tuple(given.shape)}, expected an image "
+        f"returns the shape {tuple(returned.shape)} for {tuple(example.shape)}, expected an image "
         "(B, C, H, W) of an integer scale, or logits (B, K); where it cuts sides to a "
         "multiple (patches), give `static` such sides"
     )

@@ -24,14 +24,16 @@ def ports_of(
     """
     inputs = [_input(tensor, place, tensors[0]) for place, tensor in enumerate(tensors)]
     outputs = [_output(tensor, place, tensors[0]) for place, tensor in enumerate(returned)]
-    taken, given = ([port for port in ports if port] for ports in (inputs, outputs))
-    if not (taken and given and len(taken) == len(inputs) and len(given) == len(outputs)):
+    in_ports, out_ports = ([port for port in ports if port] for ports in (inputs, outputs))
+    if not (
+        in_ports and out_ports and len(in_ports) == len(inputs) and len(out_ports) == len(outputs)
+    ):
         raise UnsupportedModelError(
             "expected a module of images: float tensors (B, C, H, W) or (B, T, C, H, W) in, images "
             f"of a whole scale or logits (B, K) out; this one takes {_shapes(tensors)} and returns "
             f"{_shapes(returned)}"
         )
-    return tuple(taken), tuple(given)
+    return tuple(in_ports), tuple(out_ports)
 
 
 def _input(tensor: Tensor, place: int, first: Tensor) -> Port | None:

@@ -19,11 +19,11 @@ def pretrained_path(name: str = "swinir_x2_w16") -> Path:
     Raises:
         NystraError: No such checkpoint is shipped.
     """
-    known = sorted(file.stem for file in _FOLDER.glob("*.safetensors"))
-    if name not in known:
+    names = sorted(file.stem for file in _FOLDER.glob("*.safetensors"))
+    if name not in names:
         raise NystraError(
             f"no file and no shipped checkpoint has the name {name!r:.80}; shipped checkpoints: "
-            f"{', '.join(known)}"
+            f"{', '.join(names)}"
         )
     return _FOLDER / f"{name}.safetensors"
 

@@ -56,7 +56,7 @@ def aggregate_values(
         (B, Cv, H, W).
     """
     inputs = aggregation_inputs(logits, index, value, patch_size, key_mask)
-    return divide_by_weight(weighted_sums(*inputs, patch_size))
+    return divide_by_weight(sum_weighted(*inputs, patch_size))
 
 
 def aggregation_inputs(
@@ -73,7 +73,7 @@ def aggregation_inputs(
     if radius:
         shared = F.pad(shared, (radius,) * 4, mode="replicate")
     padded = shared.permute(0, 2, 3, 1)
-    place = _padded_place(index, value.shape[3], padded)
+    place = _place_in_padded(index, value.shape[3], padded)
     border = (radius,) * 4
     outer_logits = F.pad(logits, border, value=lowest(logits.dtype))
     outer_place = F.pad(place, border)
@@ -106,7 +106,7 @@ def lowest(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).min / 4
 
 
-def _padded_place(index: Tensor, width: int, padded: Tensor) -> Tensor:
+def _place_in_padded(index: Tensor, width: int, padded: Tensor) -> Tensor:
     """Return the place of the corner of each matched patch in the flattened padded maps."""
     used = index.clamp(min=0).long()
     row = torch.div(used, width, rounding_mode="trunc")
@@ -149,7 +149,7 @@ def _reference(logits: Tensor, place: Tensor, padded: Tensor, patch: int, masked
     return top.clamp(min=floor)
 
 
-def weighted_sums(
+def sum_weighted(
     logits: Tensor, place: Tensor, padded: Tensor, reference: Tensor, patch: int
 ) -> Tensor:
     """Return the sums (B, H, W, Cv + 1) of exp(logit - reference) times [value, share]."""

@@ -16,7 +16,9 @@ from .propagation import CLIP
 FRAMES = 6
 """Default number of frames of a file."""
 
-_LEAST = 5  # pixels per side: a quarter of less is one pixel, which a traced graph cannot hold
+_SMALLEST_SIDE = (
+    5  # pixels per side: a quarter of less is one pixel, which a traced graph cannot hold
+)
 _REBUILT = (".relative_position_index",)  # buffers that published files hold
 _NEEDED = ("window_size", "num_heads")
 
@@ -28,9 +30,9 @@ def load(state: State, request: Request) -> BuiltNetwork:
     trained = rvrt_hyper(state) | stored
     check_types(RVRT, trained | overrides, request.source)
     trained, overrides = _with_frames(trained), _with_frames(overrides)
-    hyper, kept, warning = retarget(trained, overrides, state, (POSITION_BIAS,))
+    hyper, tensors, warning = retarget(trained, overrides, state, (POSITION_BIAS,))
     require(hyper, request.source, _NEEDED)
-    network = construct(RVRT, hyper, kept, request.source, _REBUILT)
+    network = construct(RVRT, hyper, tensors, request.source, _REBUILT)
     facts = rvrt_facts(network, hyper["in_chans"], frames, request.license)
     hyper = hyper | {"frames": frames}
     return BuiltNetwork(
@@ -45,13 +47,13 @@ def _with_frames(hyper: Hyper) -> Hyper:
 
 def rvrt_facts(network: RVRT, channels: int, frames: int, license_name: str) -> Facts:
     """Return the facts of a built network for a number of frames."""
-    taken, restored = ({"frames": frames, "channels": count} for count in (channels, 3))
+    clip, restored = ({"frames": frames, "channels": count} for count in (channels, 3))
     return Facts(
         architecture="rvrt",
         task="video",
-        inputs=(Port("input", "frames", FRAMES_AXES, taken, multiple=network.multiple),),
+        inputs=(Port("input", "frames", FRAMES_AXES, clip, multiple=network.multiple),),
         outputs=(Port("output", "frames", FRAMES_AXES, restored, multiple=network.upscale),),
-        size_minimum=_LEAST if network.upscale == 1 else 1,
+        size_minimum=_SMALLEST_SIDE if network.upscale == 1 else 1,
         tiling="supported",
         license=license_name,
         window=network.window,

@@ -36,8 +36,8 @@ def deformable_attention(
     if groups % 2:  # a group holds keys and values: cut it
         moved, groups = moved.repeat_interleave(2, 6), 2 * groups
     half = groups // 2
-    key_rows, key_places = _around(k, moved[..., :half, :], side)
-    value_rows, value_places = _around(v, moved[..., half:, :], side)
+    key_rows, key_places = _border_with_zeros(k, moved[..., :half, :], side)
+    value_rows, value_places = _border_with_zeros(v, moved[..., half:, :], side)
     width = channels // heads
     query = (q * width**-0.5)[:, :, None, None].unflatten(-1, (heads, width))
     one_tap = (*q.shape[:2], clip, 1, *q.shape[2:4], heads, width)
@@ -56,7 +56,7 @@ def deformable_attention(
     return out
 
 
-def _around(maps: Tensor, offset: Tensor, side: int) -> tuple[Tensor, Places]:
+def _border_with_zeros(maps: Tensor, offset: Tensor, side: int) -> tuple[Tensor, Places]:
     """Return maps (n, t, H, W, C) as rows with a border of zeros, and the positions of samples.
 
     Args:

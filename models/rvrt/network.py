@@ -88,7 +88,7 @@ class RVRT(nn.Module):
         self.spynet = SpyNet()
         self.feat_extract: nn.Module
         if upscale == 1:
-            halving = _halving(in_chans, embed_dim)
+            halving = _make_halving(in_chans, embed_dim)
             self.feat_extract = nn.Sequential(*halving, stage(embed_dim, 0, 0))
         else:
             self.feat_extract = stage(in_chans, 0, 0)
@@ -179,7 +179,7 @@ class RVRT(nn.Module):
         return F.interpolate(images, scale_factor=float(self.upscale), mode="bilinear")
 
 
-def _halving(channels: int, width: int) -> list[nn.Module]:
+def _make_halving(channels: int, width: int) -> list[nn.Module]:
     """Return two convolutions that halve the sides, at the places of the published keys."""
     return [
         nn.Identity(),

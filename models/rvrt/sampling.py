@@ -58,8 +58,8 @@ def sample(rows: Tensor, places: Places) -> Tensor:
 
     P may have seven axes, and TensorRT supports no more than eight.
     """
-    around = F.embedding((places.corner + places.steps).reshape(-1, 4), rows)
-    return (places.weights.reshape(-1, 1, 4) @ around).squeeze(1)
+    corners = F.embedding((places.corner + places.steps).reshape(-1, 4), rows)
+    return (places.weights.reshape(-1, 1, 4) @ corners).squeeze(1)
 
 
 def flow_warp(image: Tensor, flow: Tensor, *, border: bool = False) -> Tensor:

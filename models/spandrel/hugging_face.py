@@ -148,8 +148,8 @@ def _rename(key: str) -> str:
     return key
 
 
-def _window(request: Request, given: Any) -> tuple[int, bool]:
-    window = request.config.get("window_size") if given is None else given
+def _window(request: Request, requested: Any) -> tuple[int, bool]:
+    window = request.config.get("window_size") if requested is None else requested
     if window is None:
         raise NystraError(
             f"{request.source}: the window of Swin2SR cannot be read from its tensors: give the "

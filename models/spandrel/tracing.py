@@ -43,7 +43,7 @@ def inverse_order(index: Tensor) -> Tensor:
     return torch.zeros_like(index).scatter(-1, index, place)
 
 
-def normalised(image: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
+def normalize(image: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
     """Return an image (B, C, H, W) normalized by one mean and one deviation per channel."""
     shape = (-1, 1, 1)
     return (image - image.new_tensor(mean).view(shape)) / image.new_tensor(deviation).view(shape)
@@ -53,7 +53,7 @@ _STANDINS: dict[str, Callable[..., Tensor]] = {
     "window_reverse": merge_windows,
     "windows2img": merge_stripes,
     "index_reverse": inverse_order,
-    "tv_normalize": normalised,
+    "tv_normalize": normalize,
 }
 """Name of a function in the module of a third-party network -> an equivalent function."""
 
@@ -66,7 +66,7 @@ def traceable(network: nn.Module, call: Callable[..., Tensor]) -> Iterator[None]
         network: The network.
         call: The function that calls the network; functions in its module are replaced too.
     """
-    kept: list[tuple[Any, str, Any]] = []
+    replaced: list[tuple[Any, str, Any]] = []
     if torch.compiler.is_exporting():
         written_in = {call.__module__, *(type(part).__module__ for part in network.modules())}
         for name in sorted(written_in):
@@ -75,10 +75,10 @@ def traceable(network: nn.Module, call: Callable[..., Tensor]) -> Iterator[None]
                 continue
             for function, standin in _STANDINS.items():
                 if hasattr(module, function):
-                    kept.append((module, function, getattr(module, function)))
+                    replaced.append((module, function, getattr(module, function)))
                     setattr(module, function, standin)
     try:
         yield
     finally:
-        for module, function, own in kept:
+        for module, function, own in replaced:
             setattr(module, function, own)

@@ -77,10 +77,12 @@ def require_windows(hyper: Hyper, source: str) -> None:
     """Raise NystraError if the windows are unknown; the message lists the published ones."""
     if hyper.get("window_sizes") is not None:
         return
-    known = "; ".join(f"{name}: {_list_sides(sides)}" for name, sides in PUBLISHED_WINDOWS.items())
+    published = "; ".join(
+        f"{name}: {_list_sides(sides)}" for name, sides in PUBLISHED_WINDOWS.items()
+    )
     raise NystraError(
         f"{source}: the windows of the {len(hyper['ranks'])} layers of a block cannot be read "
-        f"from its tensors: give `hyper` window_sizes as in its training ({known})"
+        f"from its tensors: give `hyper` window_sizes as in its training ({published})"
     )
 
 

@@ -22,7 +22,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
     read = uformer_hyper(state)
     trained = read | dict(request.stored)
     check_types(Uformer, trained | dict(request.overrides), request.source)
-    hyper, kept, dropped = retarget(trained, request.overrides, state, _PARTS)
+    hyper, tensors, dropped = retarget(trained, request.overrides, state, _PARTS)
     if list(hyper["depths"]) != read["depths"]:
         raise CheckpointError(
             f"{request.source}: depths {hyper['depths']!s:.80} were given, the tensors have "
@@ -30,7 +30,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
         )
     require(hyper, request.source, _NEEDED)
     assumed = _assume_size(hyper, read)
-    network = construct(Uformer, hyper, kept, request.source, _REBUILT)
+    network = construct(Uformer, hyper, tensors, request.source, _REBUILT)
     warnings = tuple(text for text in (dropped, assumed) if text)
     facts = uformer_facts(network, hyper, request.license)
     return BuiltNetwork(network, facts, hyper, warnings, retargeted=bool(dropped))

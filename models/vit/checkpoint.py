@@ -15,8 +15,8 @@ from ..registry import OTHERWISE
 from .hyper import vit_hyper
 from .layouts import Layout, join_heads, layout_of
 from .network import ViT, grid_of
-from .positions import resize_positions, trained_grid
-from .preprocessing import preprocessing_for
+from .positions import read_trained_grid, resize_positions
+from .preprocessing import choose_preprocessing
 
 _POSITIONS = "embedding.position_embeddings"
 _REBUILT = (".num_batches_tracked",)  # which no forward pass uses
@@ -46,11 +46,9 @@ def load(state: State, request: Request) -> BuiltNetwork:
     hyper["image_size"] = [side * hyper["patch_size"] for side in trained]
     warnings: tuple[str, ...] = ()
     if "resize_positions" in request.overrides:
-        wanted = _grid_of(
-            request.overrides["resize_positions"], hyper["patch_size"], request.source
-        )
-        tensors[_POSITIONS] = resize_positions(tensors[_POSITIONS], trained, wanted)
-        size = [side * hyper["patch_size"] for side in wanted]
+        grid = _grid_of(request.overrides["resize_positions"], hyper["patch_size"], request.source)
+        tensors[_POSITIONS] = resize_positions(tensors[_POSITIONS], trained, grid)
+        size = [side * hyper["patch_size"] for side in grid]
         before, after = ("x".join(map(str, sides)) for sides in (hyper["image_size"], size))
         warnings = (
             (
@@ -60,7 +58,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
         )
         hyper["image_size"] = size
     network = construct(ViT, hyper, tensors, request.source, _REBUILT)
-    prepared, assumed = preprocessing_for(
+    prepared, assumed = choose_preprocessing(
         request.overrides.get("preprocessing", request.stored.get("preprocessing")),
         layout,
         network.image_size,
@@ -97,7 +95,7 @@ def _grid(state: State, hyper: Hyper, source: str) -> tuple[int, int]:
     count = state[_POSITIONS].shape[1] - int(hyper["class_token"])
     size = hyper.get("image_size")
     stated_grid = None if size is None else _grid_of(size, hyper["patch_size"], source)
-    return trained_grid(count, stated_grid, source)
+    return read_trained_grid(count, stated_grid, source)
 
 
 def _grid_of(size: Any, patch: int, source: str) -> tuple[int, int]:

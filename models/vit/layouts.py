@@ -124,8 +124,8 @@ def layout_of(state: State) -> Layout:
     for layout in LAYOUTS:
         if layout.patches in state:
             return layout
-    known = ", ".join(layout.patches for layout in LAYOUTS)
-    raise CheckpointError(f"the file has none of {known}: it is not a vision transformer")
+    expected = ", ".join(layout.patches for layout in LAYOUTS)
+    raise CheckpointError(f"the file has none of {expected}: it is not a vision transformer")
 
 
 _HEAD = re.compile(r"(.*\.attention)\.heads\.(\d+)\.(query|key|value)\.(weight|bias)")

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.errors import NystraError
 
 
-def trained_grid(count: int, stated: tuple[int, int] | None, source: str) -> tuple[int, int]:
+def read_trained_grid(count: int, stated: tuple[int, int] | None, source: str) -> tuple[int, int]:
     """Return rows and columns of so many positions.
 
     Args:
@@ -39,16 +39,16 @@ def trained_grid(count: int, stated: tuple[int, int] | None, source: str) -> tup
 
 
 def resize_positions(
-    positions: Tensor, trained: tuple[int, int], wanted: tuple[int, int]
+    positions: Tensor, trained: tuple[int, int], new_grid: tuple[int, int]
 ) -> Tensor:
     """Return positions of another grid, bicubic with antialiasing, as timm resizes them.
 
     Args:
         positions: (1, before + rows * columns, C); those before the grid (a class token) stay.
         trained: Rows and columns there are.
-        wanted: Rows and columns to make.
+        new_grid: Rows and columns to make.
     """
     before = positions.shape[1] - trained[0] * trained[1]
     grid = positions[:, before:].float().transpose(1, 2).unflatten(2, trained)
-    resized = F.interpolate(grid, wanted, mode="bicubic", antialias=True, align_corners=False)
+    resized = F.interpolate(grid, new_grid, mode="bicubic", antialias=True, align_corners=False)
     return torch.cat([positions[:, :before].float(), resized.flatten(2).transpose(1, 2)], 1)

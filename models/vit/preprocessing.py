@@ -11,10 +11,10 @@ from ...core.ports.preprocessing import Preprocessing, Resize, read_preprocessin
 from .layouts import Layout
 
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_SHOWN = 'give `hyper` \'preprocessing={"mean": [...], "std": [...]}\' if it is another one'
+_ADVICE = 'give `hyper` \'preprocessing={"mean": [...], "std": [...]}\' if it is another one'
 
 
-def preprocessing_for(
+def choose_preprocessing(
     stored: Any, layout: Layout, sides: tuple[int, int], channels: int
 ) -> tuple[Preprocessing, tuple[str, ...]]:
     """Return the preprocessing, and a warning if it is assumed.
@@ -40,7 +40,7 @@ def preprocessing_for(
         return stated if fits else replace(stated, resize=Resize(sides), crop=None), ()
     if channels != 3 or layout.name not in ("timm", "torchvision"):
         assumed = "the normalization of images is unknown, so they are not normalized"
-        return Preprocessing(Resize(sides)), (f"{assumed}: {_SHOWN}",)
+        return Preprocessing(Resize(sides)), (f"{assumed}: {_ADVICE}",)
     if layout.name == "torchvision":
         default = Preprocessing(
             *_middle(sides, 224 / 256, "bilinear"), mean=_IMAGENET_MEAN, std=_IMAGENET_STD
@@ -49,7 +49,7 @@ def preprocessing_for(
         half = (0.5, 0.5, 0.5)
         default = Preprocessing(*_middle(sides, 0.9, "bicubic"), mean=half, std=half)
     assumed = f"images are prepared as is usual for {layout.name} (mean {default.mean[0]:g}, ...)"
-    return default, (f"{assumed}: {_SHOWN}",)
+    return default, (f"{assumed}: {_ADVICE}",)
 
 
 def _middle(

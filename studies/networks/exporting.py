@@ -121,7 +121,7 @@ def _compared(checkpoint: Path, model: Path, facts: Any, static: Any) -> list[di
         sizes = [dict.fromkeys(size, max(size.values(), default=0)) for size in sizes]
     compared = []
     for size in sizes:
-        feeds = feeds_of(facts if static is None else facts.fixed(static), pixels, size)
+        feeds = feeds_of(facts if static is None else facts.fix_lengths(static), pixels, size)
         got = session.run(None, feeds)[0]
         with torch.no_grad():
             images = [torch.from_numpy(array) for array in feeds.values()]

@@ -91,7 +91,7 @@ def _searched(loaded: LoadedModel) -> tuple[tuple[GraphNetwork, SearchResult], F
         return find_sited_graph(loaded, facts), facts, ""
     except Exception as error:  # whatever a tracer raises
         side = 2 * facts.cell
-        fixed = facts.fixed((1, facts.input_channels, side, side))
+        fixed = facts.fix_lengths((1, facts.input_channels, side, side))
         return find_sited_graph(loaded, fixed), fixed, trace_fault(error)
 
 

@@ -18,8 +18,8 @@ from nystra.models.psal.values import (
     match_weights,
     mix_rows,
     neighbors,
+    sum_weighted,
     take_rows,
-    weighted_sums,
 )
 
 
@@ -51,7 +51,7 @@ def aggregate_values(
     if torch.is_grad_enabled() and (logits.requires_grad or value.requires_grad):
         total: Tensor = _WeightedSums.apply(*inputs, patch_size)
     else:
-        total = weighted_sums(*inputs, patch_size)
+        total = sum_weighted(*inputs, patch_size)
     return divide_by_weight(total)
 
 
@@ -80,7 +80,7 @@ class _WeightedSums(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(logits, place, padded, reference)
         ctx.patch = patch
-        return weighted_sums(logits, place, padded, reference, patch)
+        return sum_weighted(logits, place, padded, reference, patch)
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -40,8 +40,8 @@ def test_shapes_by_named_axes() -> None:
         CROP.shape(size)
     with pytest.raises(NystraError, match="the width of 'input' has no fixed length"):
         IMAGE.shape({"height": 4})
-    assert IMAGE.fixed(size).sides == size
-    assert IMAGE.fixed(size).free_axes() == {}
+    assert IMAGE.fix_lengths(size).sides == size
+    assert IMAGE.fix_lengths(size).free_axes() == {}
 
 
 def test_free_axes_are_named_for_the_whole_network() -> None:
@@ -59,7 +59,7 @@ def test_a_tracer_meets_no_two_equal_free_axes() -> None:
     }
     assert len(set(lengths.values())) == len(lengths) == 6
     assert min(lengths.values()) > 1
-    assert trace_size([IMAGE.fixed(image_size(8, 9))], {}) == {}
+    assert trace_size([IMAGE.fix_lengths(image_size(8, 9))], {}) == {}
     assert own_sizes([CROP], image_size(8, 8)) == image_size(8, 8)
 
 

@@ -71,7 +71,7 @@ def test_tokens_of_any_number(
     name: str, before: int, apart: bool, mapped: bool, biased: bool
 ) -> None:
     torch.manual_seed(0)
-    geometry = TokenGeometry((), (), 0.4, before=(before,) * 2, apart=apart, biased=biased)
+    geometry = TokenGeometry((), (), 0.4, before=(before,) * 2, separate=apart, biased=biased)
     given: list[Given] = []
     for batch, rows, columns, others in ((2, 20, 18, 300), (1, 9, 16, 170), (3, 14, 11, 95)):
         queries = before + rows * columns

@@ -125,7 +125,7 @@ def _inputs(site: FoundFreeTokens, sizes: Sequence[int]) -> list[Tensor]:
 @pytest.mark.parametrize("name", ["full", *LINEAR])
 def test_one_graph_serves_any_number(name: str, apart: bool) -> None:
     torch.manual_seed(0)
-    geometry = TokenGeometry((), (), 0.4, before=(0 if apart else 3,) * 2, apart=apart)
+    geometry = TokenGeometry((), (), 0.4, before=(0 if apart else 3,) * 2, separate=apart)
     site, plain = FoundFreeTokens(geometry), FoundFreeTokens(geometry)
     chosen = mechanism(name).at(geometry)
     operator: Any = implement(chosen, site, "operator")

@@ -116,7 +116,7 @@ def test_what_is_judged_runs_as_what_is_written(
 def test_what_is_timed_is_of_a_size_that_users_run(checkpoint: Path) -> None:
     facts = load(checkpoint).facts
     assert choose_timed_size(facts, 0.0, 0.0) == (256, 256)
-    assert choose_timed_size(facts.fixed((1, 3, 40, 56)), 0.0, 1.0) == (40, 56)
+    assert choose_timed_size(facts.fix_lengths((1, 3, 40, 56)), 0.0, 1.0) == (40, 56)
     assert "since a run takes 2240 s: `nystra bench`" in describe_untimed((40, 56), 1.0)
     assert not describe_untimed((40, 56), 1e-3)
     assert choose_timed_size(facts, 20.0, 0.0) == (64, 64)  # 20 B x 64^4 = 0.3 GB, 128^4 is 5 GB

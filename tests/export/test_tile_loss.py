@@ -82,7 +82,7 @@ def test_nothing_is_measured_where_no_image_is_cut() -> None:
         facts("supported"),
         replace(whole, inputs=(image, mask)),
         replace(whole, outputs=(Port("output", "logits", lengths={"channels": 10}),)),
-        whole.fixed((1, 3, 32, 32)),
+        whole.fix_lengths((1, 3, 32, 32)),
     ):
         assert measure_tiles(OfMeans(), {}, other, steps.append) == ()
     assert not steps

@@ -22,12 +22,12 @@ import torch
 
 from nystra.core.errors import CheckpointError
 from nystra.models.checkpoints.checkpoint import read_checkpoint
-from nystra.models.checkpoints.containers import Wanted
+from nystra.models.checkpoints.containers import Criteria
 from nystra.models.checkpoints.pickle_values import Standin, read_pickle
 from nystra.models.loading import load
 from small_swinir import state_of
 
-ANY = Wanted(lambda _: True, lambda _: 0.0)
+ANY = Criteria(lambda _: True, lambda _: 0.0)
 
 
 class Color(enum.Enum):

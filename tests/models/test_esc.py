@@ -23,7 +23,7 @@ from nystra.models.esc.hyper import esc_hyper, variant
 from nystra.models.esc.network import ESC, ESCFP, ESCRIB, EscNetwork
 from nystra.models.esc.real import ESCReal, ESCRealM
 from nystra.models.layers.map_attention import TableAttention
-from nystra.models.layers.position_channels import plain_geometry
+from nystra.models.layers.position_channels import make_geometry
 from nystra.models.registry import find_architecture
 
 NETWORKS = [
@@ -69,7 +69,7 @@ def test_official_attention() -> None:
     case = golden("esc_window_attention")
     made = case.constructor
     site = TableAttention(
-        made["dim"], plain_geometry(made["dim"], made["num_heads"], made["window_size"])
+        made["dim"], make_geometry(made["dim"], made["num_heads"], made["window_size"])
     )
     site.load_state_dict(weights(case))
     check(case, site.eval())
@@ -79,7 +79,7 @@ def test_a_bias_counted_from_the_key_is_noticed() -> None:
     case = golden("esc_window_attention")
     made = case.constructor
     site = TableAttention(
-        made["dim"], plain_geometry(made["dim"], made["num_heads"], made["window_size"])
+        made["dim"], make_geometry(made["dim"], made["num_heads"], made["window_size"])
     )
     state = weights(case)
     state["relative_position_bias"] = state["relative_position_bias"].flip(1)

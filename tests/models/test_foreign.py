@@ -329,7 +329,7 @@ def test_found_sites_are_the_windows_of_the_published_code(name: str, tmp_path: 
     loaded = load(save_small(name, tmp_path / "a.pth", **changes))
     sizes = (64, 64), (45, 70)
     if name == "RGT":  # PyTorch traces it for one size only
-        loaded, sizes = replace(loaded, facts=loaded.facts.fixed((1, 3, 32, 32))), ((32, 32),)
+        loaded, sizes = replace(loaded, facts=loaded.facts.fix_lengths((1, 3, 32, 32))), ((32, 32),)
     found = with_found_sites(loaded)
     published = descriptor_of(name, **changes).model
     table, windows = PUBLISHED[name]

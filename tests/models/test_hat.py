@@ -16,7 +16,7 @@ from nystra.export.attention.advice import plan_warnings
 from nystra.export.attention.site import find_sites, refuse_untrained, resolve, swap
 from nystra.models import load
 from nystra.models.hat.checkpoint import hat_hyper
-from nystra.models.hat.index import published_index, published_rows
+from nystra.models.hat.index import make_published_index, map_published_rows
 from nystra.models.hat.network import HAT
 from nystra.models.registry import ARCHITECTURES, find_architecture
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
@@ -50,15 +50,15 @@ def saved(network: HAT, folder: Path, **buffers: torch.Tensor) -> Path:
 def test_the_index_is_the_published_one(window: int) -> None:
     tables = golden("hat_index_tables").data
     keys = window + window // 2
-    got = published_index((window, window), (keys, keys))
+    got = make_published_index((window, window), (keys, keys))
     assert torch.equal(got, torch.from_numpy(tables[f"index.{window}.oca"]).long())
 
 
 def test_rows_turn_the_published_order_into_that_of_sites() -> None:
     window, keys = (4, 6), (8, 8)
     table = torch.randn((window[0] + keys[0] - 1) * (window[1] + keys[1] - 1), 3)
-    published = table[published_index(window, keys)]  # from the end where it is below 0
-    ours = relative_position_bias(table[published_rows(window, keys)], *window, keys=keys)
+    published = table[make_published_index(window, keys)]  # from the end where it is below 0
+    ours = relative_position_bias(table[map_published_rows(window, keys)], *window, keys=keys)
     assert torch.equal(ours, published.permute(2, 0, 1))
 
 
@@ -92,7 +92,7 @@ def test_no_other_row_of_the_table_takes_it_and_it_takes_no_other(small: HAT) ->
 
 
 def test_index_buffers_may_be_there_or_not(small: HAT, tmp_path: Path) -> None:
-    index = published_index((8, 8), (12, 12))
+    index = make_published_index((8, 8), (12, 12))
     buffers = {"relative_position_index_SA": torch.zeros(64, 64, dtype=torch.int64)}
     path = saved(small, tmp_path, relative_position_index_OCA=index, **buffers)
     image = torch.rand(1, 3, 9, 20)
@@ -167,7 +167,7 @@ def by_hand(qkv: torch.Tensor, table: torch.Tensor, heads: int, window: int, mar
     own = F.unfold(q.permute(0, 3, 1, 2), window, stride=window)
     own = own.unflatten(1, (heads, -1, window * window)).permute(0, 4, 1, 3, 2)
     scores = own @ around[0].mT * own.shape[-1] ** -0.5
-    index = published_index((window, window), (side, side))
+    index = make_published_index((window, window), (side, side))
     out = (scores + table[index].permute(2, 0, 1)).softmax(-1) @ around[1]
     folded = out.permute(0, 2, 4, 3, 1).flatten(1, 3)
     return F.fold(folded, (height, width), window, stride=window).permute(0, 2, 3, 1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nystra.core.errors import UnsupportedModelError
 from nystra.models.architecture import Architecture
-from nystra.models.registry import ARCHITECTURES, find_architecture, missing
+from nystra.models.registry import ARCHITECTURES, find_architecture, find_missing
 
 
 def test_reading_the_table_imports_no_network_and_no_torch() -> None:
@@ -43,7 +43,7 @@ def test_every_row_leads_to_an_architecture() -> None:
 
 def test_patterns() -> None:
     keys = {"a.0.weight", "b.bias"}
-    assert missing(("a.*.weight", "b.bias|c.bias", "c.bias"), keys) == ["c.bias"]
+    assert find_missing(("a.*.weight", "b.bias|c.bias", "c.bias"), keys) == ["c.bias"]
 
 
 def test_a_row_without_keys_asks_its_module(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_one_tile_is_the_default() -> None:
 
 
 def test_a_fixed_input_needs_no_profile() -> None:
-    fixed = IMAGE.fixed({"height": 8, "width": 8})
+    fixed = IMAGE.fix_lengths({"height": 8, "width": 8})
     assert make_profile([fixed], EngineShapes()) == {}
 
 

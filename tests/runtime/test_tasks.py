@@ -60,7 +60,7 @@ def test_a_film_goes_by_its_ports(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_film_of_one_size(tmp_path: Path) -> None:
-    facts = FILM.fixed((2, 3, 3, 8, 12))
+    facts = FILM.fix_lengths((2, 3, 3, 8, 12))
     session = Session(save(Slow(), facts, tmp_path / "film.onnx"), threads=1)
     assert session.inputs[0].shape == (2, 3, 3, 8, 12)
     assert session.outputs[0].shape == (2, 3, 3, 16, 24)

@@ -40,7 +40,7 @@ def attend_free(
     seeds = (starts[0].unsqueeze(1) + starts[1]).flatten()
     members, centers = key_clusters(keys, seeds, mechanism.rounds or 0)
     records = cluster_records(keys, values, members, centers, mechanism.order or 0)
-    if geometry.apart:
+    if geometry.separate:
         out = attend_clusters(own, centers, members.mT @ records, None, None, values)
         if first is None:
             return out
