@@ -25,9 +25,10 @@ def _select(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     if get_proxy_mode() is not None:  # as a graph it is `TopK`
         return function(*args, **options)
     named = dict(zip(("input", "k", "dim", "largest"), args, strict=False)) | options
-    dim = named.get("dim", -1)
-    found = torch.sort(named["input"], dim=dim, descending=named.get("largest", True), stable=True)
-    return torch.return_types.topk(tuple(part.narrow(dim, 0, named["k"]) for part in found))
+    dim, count = named.get("dim", -1), named["k"]
+    falling = named.get("largest", True)
+    values, indices = torch.sort(named["input"], dim=dim, descending=falling, stable=True)
+    return torch.return_types.topk((values.narrow(dim, 0, count), indices.narrow(dim, 0, count)))
 
 
 _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
