@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
+
+from .added_nodes import AddedNodes
 
 
 def center_norms(graph: ir.Graph) -> None:
@@ -27,13 +28,15 @@ def center_norms(graph: ir.Graph) -> None:
         rank = 0 if source is None else _rank_of(source)
         if source is None or not rank:
             continue
+        nodes = AddedNodes()
         if node.op_type == "InstanceNormalization":
-            node.replace_input_with(0, _center(graph, node, source, range(2, rank)))
+            node.replace_input_with(0, _center(nodes, source, range(2, rank)))
         elif node.op_type == "BatchNormalization" and _is_mean_of(node.inputs[3], source):
             axes = [axis for axis in range(rank) if axis != 1]
-            centered = _center(graph, node, source, axes)
+            centered = _center(nodes, source, axes)
             node.replace_input_with(0, centered)
-            node.replace_input_with(3, _mean(graph, node, centered, axes, keepdims=0))
+            node.replace_input_with(3, _mean(nodes, centered, axes, keepdims=0))
+        nodes.insert_before(node)
 
 
 def _rank_of(value: ir.Value) -> int:
@@ -49,26 +52,13 @@ def _is_mean_of(value: ir.Value | None, source: ir.Value) -> bool:
     return made is not None and made.op_type == "ReduceMean" and made.inputs[0] is source
 
 
-def _center(graph: ir.Graph, node: ir.Node, source: ir.Value, axes: Sequence[int]) -> ir.Value:
-    mean = _mean(graph, node, source, axes, keepdims=1)
-    difference = _insert(graph, node, ir.node("Sub", [source, mean]))
+def _center(nodes: AddedNodes, source: ir.Value, axes: Sequence[int]) -> ir.Value:
+    difference = nodes.op("Sub", [source, _mean(nodes, source, axes, keepdims=1)])
     difference.type, difference.shape = source.type, source.shape
     return difference
 
 
-def _mean(
-    graph: ir.Graph, node: ir.Node, source: ir.Value, axes: Sequence[int], *, keepdims: int
-) -> ir.Value:
-    tensor = ir.tensor(np.array(axes, np.int64))
-    constant = _insert(graph, node, ir.node("Constant", [], {"value": tensor}))
-    reduce = ir.node("ReduceMean", [source, constant], {"keepdims": keepdims})
-    mean = _insert(graph, node, reduce)
+def _mean(nodes: AddedNodes, source: ir.Value, axes: Sequence[int], *, keepdims: int) -> ir.Value:
+    mean = nodes.op("ReduceMean", [source, nodes.integers(*axes)], {"keepdims": keepdims})
     mean.type = source.type
     return mean
-
-
-def _insert(graph: ir.Graph, node: ir.Node, made: ir.Node) -> ir.Value:
-    """Put a node before a norm, as a part of the same module."""
-    made.metadata_props.update(node.metadata_props)
-    graph.insert_before(node, made)
-    return made.outputs[0]

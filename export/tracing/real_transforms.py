@@ -7,8 +7,9 @@ another length.
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
+
+from .added_nodes import AddedNodes
 
 
 def cut_transforms(graph: ir.Graph) -> None:
@@ -28,27 +29,15 @@ def _cut(graph: ir.Graph, node: ir.Node) -> None:
     length, axis = node.inputs[1], node.inputs[2]
     if length is None or axis is None:
         return
-    made: list[ir.Node] = []
-
-    def add(kind: str, *inputs: ir.Value) -> ir.Value:
-        made.append(ir.node(kind, inputs))
-        return made[-1].outputs[0]
-
-    def constant(*numbers: int) -> ir.Value:
-        tensor = ir.tensor(np.array(numbers, np.int64))
-        made.append(ir.node("Constant", [], {"value": tensor}))
-        return made[-1].outputs[0]
-
-    vector = constant(1)
-    half = add("Div", add("Reshape", length, vector), constant(2))
-    count, along = add("Add", half, constant(1)), add("Reshape", axis, vector)
-    whole = ir.node("DFT", node.inputs, {"onesided": 0, "inverse": 0})
-    result = ir.node("Slice", [whole.outputs[0], constant(0), count, along])
-    made += [whole, result]
-    for each in made:
-        each.metadata_props.update(node.metadata_props)
-    graph.insert_before(node, made)
-    before, after = node.outputs[0], result.outputs[0]
+    nodes = AddedNodes()
+    vector = nodes.integers(1)
+    half = nodes.op("Div", [nodes.op("Reshape", [length, vector]), nodes.integers(2)])
+    count = nodes.op("Add", [half, nodes.integers(1)])
+    along = nodes.op("Reshape", [axis, vector])
+    whole = nodes.op("DFT", node.inputs, {"onesided": 0, "inverse": 0})
+    after = nodes.op("Slice", [whole, nodes.integers(0), count, along])
+    nodes.insert_before(node)
+    before = node.outputs[0]
     after.name, after.type, after.shape = before.name, before.type, before.shape
     before.name = None
     ir.convenience.replace_all_uses_with(before, after)
