@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ...core.errors import NystraError
-from ...core.ports.port import SIDES
 from ...runtime.session import Session
 from .call import Structure
 
@@ -68,16 +67,11 @@ class Engine:
         ]
 
     def _refuse_sizes(self, tensors: Sequence[Tensor]) -> None:
-        """Raise NystraError for free sizes that the file does not have; a run compares the rest."""
-        facts = self.session.facts
+        """Raise NystraError for inputs of different sizes on one axis; a run compares the rest."""
         lengths: dict[str, int] = {}
-        for port, tensor in zip(facts.inputs, tensors, strict=True):
+        for port, tensor in zip(self.session.facts.inputs, tensors, strict=True):
             for place, name in port.free_axes().items():
                 length = tensor.shape[place]
-                if port.axes[place] in SIDES and length < facts.size_minimum:
-                    raise NystraError(
-                        f"the {name} is {length}, expected {facts.size_minimum} or more"
-                    )
                 if length != lengths.setdefault(name, length):
                     raise NystraError(
                         f"inputs have the {name} {lengths[name]} and {length}, expected the same"
