@@ -101,10 +101,10 @@ class Structure:
         """Whether there are values beside tensors and None."""
         return any(not isinstance(leaf, (TensorKind, type(None))) for leaf in self.leaves)
 
-    def filled(self, tensors: Sequence[Tensor]) -> Any:
+    def fill(self, tensors: Sequence[Tensor]) -> Any:
         """Return a value of this structure with other tensors."""
-        given = iter(tensors)
-        leaves = [next(given) if isinstance(leaf, TensorKind) else leaf for leaf in self.leaves]
+        remaining = iter(tensors)
+        leaves = [next(remaining) if isinstance(leaf, TensorKind) else leaf for leaf in self.leaves]
         return tree_unflatten(leaves, self.spec)
 
 
@@ -137,12 +137,12 @@ class OfTensors(nn.Module):
         super().__init__()
         self.module, self.takes = module, takes
 
-    def whole(self, tensors: Sequence[Tensor]) -> Any:
+    def call(self, tensors: Sequence[Tensor]) -> Any:
         """Return what the module returns."""
-        args, kwargs = self.takes.filled(tensors)
+        args, kwargs = self.takes.fill(tensors)
         with traceable(self.module, self.module.forward):
             return self.module(*args, **kwargs)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the tensors of what the module returns."""
-        return tuple(tensors_in(self.whole(tensors)))
+        return tuple(tensors_in(self.call(tensors)))

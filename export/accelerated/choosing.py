@@ -150,5 +150,5 @@ def _time(problem: Problem, engines: dict[str, tuple[Engine, float]]) -> dict[st
     functions: dict[str, Callable[[], object]] = {
         name: partial(engine.run, problem.tensors) for name, (engine, _) in engines.items()
     }
-    functions[MODULE] = partial(problem.module.whole, [each.clone() for each in problem.tensors])
+    functions[MODULE] = partial(problem.module.call, [each.clone() for each in problem.tensors])
     return measure_shortest(functions, rounds=2, most_rounds=10, seconds=4.0, drop=2.0)

@@ -45,7 +45,7 @@ class Engine:
             raise NystraError(
                 "the module returns values beside tensors, which are known for one size only"
             )
-        return self.gives.filled(self.run(tensors))
+        return self.gives.fill(self.run(tensors))
 
     def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs in order.
@@ -58,8 +58,8 @@ class Engine:
         self._refuse_sizes(tensors)
         feeds = {}
         for port, tensor in zip(self.session.inputs, tensors, strict=True):
-            plain = tensor.detach().resolve_neg().to("cpu", torch.float32)
-            feeds[port.name] = plain.contiguous().numpy()
+            values = tensor.detach().resolve_neg().to("cpu", torch.float32)
+            feeds[port.name] = values.contiguous().numpy()
         arrays = self.session.run(feeds).values()
         return [
             torch.from_numpy(array).to(kind.device, kind.dtype)

@@ -133,8 +133,8 @@ class Accelerated(nn.Module):
             NystraError: A tensor requires a gradient; or, at the first call, the backend does not
                 work.
         """
-        given = tensors_in((args, kwargs))
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
+        inputs = tensors_in((args, kwargs))
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
             raise NystraError(
                 "an accelerated module has no gradients, and an input requires one: call it in "
                 "torch.no_grad(), detach the input, or use the module itself"

@@ -24,7 +24,7 @@ from .call import OfTensors, Structure
 
 AUTO = "auto"
 
-_TAKEN = (torch.float32, torch.float16, torch.bfloat16)
+_SUPPORTED = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,12 @@ def problem_of(module: OfTensors, tensors: Sequence[Tensor], request: Request) -
     """
     network = copy_network(OwnNetwork(module))
     adapt(network)
-    given = [tensor.clone() for tensor in tensors]
-    gives, returned = Structure.of(module.whole(given))
-    if not is_close(given, tensors, 0.0):
+    arguments = [tensor.clone() for tensor in tensors]
+    gives, returned = Structure.of(module.call(arguments))
+    if not is_close(arguments, tensors, 0.0):
         raise UnsupportedModelError("the module writes to its inputs")
     for tensor in (*tensors, *returned):
-        if tensor.dtype not in _TAKEN:
+        if tensor.dtype not in _SUPPORTED:
             raise UnsupportedModelError(f"a tensor is {tensor.dtype}, expected float32 or half")
     inputs = [tensor.to("cpu", torch.float32) for tensor in tensors]
     try:

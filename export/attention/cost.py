@@ -175,7 +175,7 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
         module = site.module
         if isinstance(module, (PatchSite, MapSite)) and isinstance(resolved[site.path], Full):
             inner: Any = module.implementation
-            counted: Any = _counting(inner, module, counts)
+            counted: Any = _count_scores(inner, module, counts)
             module.implementation = counted
     arrays = example_arrays(facts.inputs, size).values()
     with torch.no_grad():
@@ -183,7 +183,7 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
     return max(counts) / math.prod(size.values()) ** 2
 
 
-def _counting(
+def _count_scores(
     inner: Callable[..., Tensor], module: PatchSite | MapSite, counts: list[float]
 ) -> Callable[..., Tensor]:
     shrink = 1

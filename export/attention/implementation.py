@@ -38,7 +38,7 @@ Implementation: TypeAlias = (
     WindowImplementation | TokenImplementation | PatchImplementation | MapImplementation
 )
 
-Plain = TypeVar("Plain", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _CLASSES: dict[type[AnySite], str] = {
     WindowSite: "Windows",
@@ -83,14 +83,16 @@ def table_of(qkv: Tensor, bias_table: Tensor | None) -> Tensor:
     return bias_table
 
 
-def in_form(plain: Plain, form: Form) -> Plain:
+def in_form(function: Function, form: Form) -> Function:
     """Return the plain function of an operator, or its custom op.
 
     Args:
-        plain: From the operator's ``torch_op.py``, of the operator's name.
+        function: From the operator's ``torch_op.py``, of the operator's name.
         form: Which of the two.
     """
-    chosen: Plain = getattr(torch.ops.nystra, plain.__name__) if form == "operator" else plain
+    chosen: Function = (
+        getattr(torch.ops.nystra, function.__name__) if form == "operator" else function
+    )
     return chosen
 
 

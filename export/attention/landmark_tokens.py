@@ -19,7 +19,7 @@ MAX_OF_ONE_NODE = 48
 that onnxruntime computes one by one."""
 
 
-def pooling_matrix(grid: tuple[int, ...], landmarks: tuple[int, ...], like: Tensor) -> Tensor:
+def make_pooling(grid: tuple[int, ...], landmarks: tuple[int, ...], like: Tensor) -> Tensor:
     """Return the matrix (m, N) that averages a grid of N tokens into m landmarks.
 
     Tokens are ordered with the last side of the grid running fastest.
@@ -121,7 +121,7 @@ def _landmarks(
     parts = mechanism.on(grid)
     rest = tokens[:, :, before:]
     if all(type(side) is int for side in grid):
-        cells = pooling_matrix(grid, parts, tokens) @ rest
+        cells = make_pooling(grid, parts, tokens) @ rest
     else:
         (rows, columns), (down, along) = grid, parts
         strips = _pool(rows, down, tokens) @ rest.unflatten(2, (rows, columns)).flatten(3)

@@ -60,8 +60,8 @@ class Plan:
 
     def keep_full(self, paths: Iterable[str]) -> Plan:
         """Return the plan with exact attention at these sites, with the same masks."""
-        kept = {path: Full.instead_of(self.at(path)) for path in paths}
-        return replace(self, sites=self.sites | kept)
+        full_sites = {path: Full.instead_of(self.at(path)) for path in paths}
+        return replace(self, sites=self.sites | full_sites)
 
     def for_network(self, architecture: str, hyper: Mapping[str, Any]) -> Plan:
         """Return the plan with what its presets stand for; arguments as of the mechanism."""

@@ -101,7 +101,7 @@ def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dic
         raise UnsupportedModelError(
             f"the network has no attention that nystra replaces, so {plan.default.name} does not "
             "apply: omit `mechanism` to export it as it was trained"
-            + "".join(f"; {sentence}" for sentence in unserved)
+            + "".join(f"; {reason}" for reason in unserved)
             + "; see docs/mechanisms.md"
         )
     plan.refuse_unknown_sites([site.path for site in sites])

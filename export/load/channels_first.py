@@ -66,19 +66,19 @@ def with_channels_first(source: FileSource, names: Collection[str]) -> FileSourc
 
 
 def _find_unused_names(graph: onnx.GraphProto) -> Callable[[str], str]:
-    taken = {tensor.name for tensor in graph.initializer}
+    used = {tensor.name for tensor in graph.initializer}
     for node in graph.node:
-        taken |= {node.name, *node.input, *node.output}
+        used |= {node.name, *node.input, *node.output}
 
-    def unused(name: str) -> str:
+    def make_name(name: str) -> str:
         candidate = f"{name}.channels_last"
-        while candidate in taken:
+        while candidate in used:
             candidate += "_"
         return candidate
 
-    return unused
+    return make_name
 
 
-def _transpose(taken: str, given: str, order: Sequence[int]) -> onnx.NodeProto:
-    name = f"{given}.turned"
-    return helper.make_node("Transpose", [taken], [given], name=name, perm=order)
+def _transpose(source: str, target: str, order: Sequence[int]) -> onnx.NodeProto:
+    name = f"{target}.turned"
+    return helper.make_node("Transpose", [source], [target], name=name, perm=order)

@@ -30,17 +30,17 @@ def run_as_given(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | N
     inputs = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
     for hook in network._forward_pre_hooks.values():
         if isinstance(hook, Preparation):
-            inputs[0] = hook.prepared(inputs[0])
-    given = _find_given(network)
-    if given is None:
+            inputs[0] = hook.prepare(inputs[0])
+    original = _find_given(network)
+    if original is None:
         with torch.no_grad():
             returned = network(*inputs)
         outputs = returned if isinstance(returned, tuple) else (returned,)
     else:
-        found = given.outputs_for(inputs)
-        if found is None:
+        results = original.outputs_for(inputs)
+        if results is None:
             return None
-        outputs = found
+        outputs = results
     return [tensor.numpy() for tensor in outputs]
 
 
@@ -52,5 +52,5 @@ def is_changed(network: nn.Module) -> bool:
 def _find_given(network: nn.Module) -> GivenNetwork | None:
     if isinstance(network, GraphNetwork) and isinstance(network.source, ModuleSource):
         network = network.source.module
-    given = getattr(network, "given", None)
-    return given if isinstance(given, GivenNetwork) else None
+    original = getattr(network, "given", None)
+    return original if isinstance(original, GivenNetwork) else None

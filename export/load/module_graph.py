@@ -11,7 +11,7 @@ from ..rewrite.constants import fold_constants
 from ..tracing.trace import graph_of
 
 
-def plain_graph(network: nn.Module, facts: Facts, opset: int, *, once: bool = True) -> ir.Model:
+def trace_network(network: nn.Module, facts: Facts, opset: int, *, once: bool = True) -> ir.Model:
     """Return the graph of a network for the sizes that its facts name; arguments as of `graph_of`.
 
     Raises:
@@ -65,10 +65,10 @@ def _split_directly(graph: ir.Graph) -> None:
 
 def _sizes(node: ir.Node) -> list[int] | None:
     source, split = node.inputs[:2]
-    given = None if split is None else ir.convenience.get_const_tensor(split)
-    if given is None or source is None:
+    constant = None if split is None else ir.convenience.get_const_tensor(split)
+    if constant is None or source is None:
         return None
-    sizes: list[int] | int = given.numpy().tolist()
+    sizes: list[int] | int = constant.numpy().tolist()
     if isinstance(sizes, list):
         return sizes
     length = None if source.shape is None else source.shape[node.attributes["axis"].as_int()]

@@ -23,7 +23,7 @@ from ..rewrite.sources import ModuleSource
 from ..tracing.examples import images_of, unit_of
 from ..tracing.programs import without_fast_paths
 from ..tracing.trace_fault import trace_fault
-from .module_graph import plain_graph
+from .module_graph import trace_network
 from .searching import LARGE_UNIT, network_of, search_attention
 
 _ALLOWED = 1e-4
@@ -69,10 +69,10 @@ def with_found_sites(
         return loaded
     progress("find attention")
     try:
-        found = None
+        result = None
         if free is not None and _is_larger(facts, free):
-            found = _search_small(loaded, free, opset)
-        sited, attention = found or find_sited_graph(loaded, facts, opset, progress)
+            result = _search_small(loaded, free, opset)
+        sited, attention = result or find_sited_graph(loaded, facts, opset, progress)
     except Exception as error:
         larger = None if isinstance(error, TraceError) else _of_two_multiples(loaded, opset)
         if larger is not None:
@@ -91,10 +91,10 @@ def _describe_unsearched(facts: Facts, error: Exception) -> str:
     return f"its attention stays as trained: there is no graph of it{size}: {trace_fault(error)}"
 
 
-def _with_sites(loaded: LoadedModel, sited: GraphNetwork, found: SearchResult) -> LoadedModel:
+def _with_sites(loaded: LoadedModel, sited: GraphNetwork, result: SearchResult) -> LoadedModel:
     """Return a loaded network with its graph in its place; the export needs no other trace."""
-    named = _with_unserved(loaded, describe_unreplaced(found.attentions))
-    window = common_window(sited) if found.replacements else named.facts.window
+    named = _with_unserved(loaded, describe_unreplaced(result.attentions))
+    window = common_window(sited) if result.replacements else named.facts.window
     return replace(named, network=sited, facts=replace(named.facts, window=window))
 
 
@@ -146,10 +146,10 @@ def _search_small(
     if _has_loops(loaded.network, facts):
         return None
     try:
-        sited, found = find_sited_graph(loaded, facts, opset)
+        sited, result = find_sited_graph(loaded, facts, opset)
     except Exception:  # noqa: BLE001 - the fixed size is searched then
         return None
-    return None if found.changing else (sited, found)
+    return None if result.changing else (sited, result)
 
 
 def find_sited_graph(
@@ -174,24 +174,24 @@ def find_sited_graph(
         Exception: Any error of PyTorch's tracer.
     """
     try:
-        return _search(loaded, facts, plain_graph(loaded.network, facts, opset))
+        return _search(loaded, facts, trace_network(loaded.network, facts, opset))
     except (TraceError, UnsupportedModelError):  # another graph would have the same fault
         raise
     except Exception as error:  # noqa: BLE001 - equal modules may differ: without them
         fault = trace_fault(error)  # the error itself would keep the first graph's memory
     progress(f"find attention without reuse of equal modules: {fault}")
-    return _search(loaded, facts, plain_graph(loaded.network, facts, opset, once=False))
+    return _search(loaded, facts, trace_network(loaded.network, facts, opset, once=False))
 
 
 def _search(
     loaded: LoadedModel, facts: Facts, model: ir.Model
 ) -> tuple[GraphNetwork, SearchResult]:
     try:
-        found = search_attention(model, facts)
+        result = search_attention(model, facts)
     except UnsupportedModelError as error:  # of onnxruntime
         raise ValueError(str(error)) from None
     source = ModuleSource(loaded.checkpoint.path, shared_copy(loaded.network), model)
-    network = network_of(source, found.replacements)
+    network = network_of(source, result.replacements)
     compared = _COMPARED_LARGE if unit_of(facts) >= LARGE_UNIT else _COMPARED
     for units, less in compared if facts.sides is None else compared[:1]:
         images = images_of(facts, units, less)
@@ -204,7 +204,7 @@ def _search(
         if not difference <= allowed:
             raise ValueError(f"its graph differs by {difference:.0e} from the network")
     network.release()
-    return network, found
+    return network, result
 
 
 def _change_by_rounding(

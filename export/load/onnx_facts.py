@@ -90,13 +90,13 @@ class FileFacts:
         inputs: Which inputs it has beside its image, and whether its images are (B, H, W, C), in a
             sentence each.
         sizes: Which of its free axes run at one length only, in a sentence.
-        turned: The inputs and outputs that are (B, H, W, C) in the file.
+        channels_last: The inputs and outputs that are (B, H, W, C) in the file.
     """
 
     facts: Facts
     inputs: tuple[str, ...]
     sizes: tuple[str, ...]
-    turned: tuple[str, ...]
+    channels_last: tuple[str, ...]
 
 
 def facts_of(path: Path) -> FileFacts:
@@ -124,18 +124,21 @@ def facts_of(path: Path) -> FileFacts:
     if facts.outputs[0].role == "picture":
         run = replace(run, picture=result)
     facts = _with_real_batch(run, facts)
-    said = [f"its input {port.name} is read as a {port.role}, by its shape" for port in others]
-    turned = [port for port in session.facts.inputs if has_channels_last(port)]
+    notes = [f"its input {port.name} is read as a {port.role}, by its shape" for port in others]
+    channels_last = [port for port in session.facts.inputs if has_channels_last(port)]
     if run.picture is not None and has_channels_last(run.picture):
-        turned.append(run.picture)
-    if turned:
-        names = ", ".join(port.name for port in turned)
-        said.append(
+        channels_last.append(run.picture)
+    if channels_last:
+        names = ", ".join(port.name for port in channels_last)
+        notes.append(
             f"{names} of the written file has the axes ({', '.join(IMAGE_AXES)}), not "
-            f"({', '.join(turned[0].axes)}): programs that feed it turn their images"
+            f"({', '.join(channels_last[0].axes)}): programs that feed it turn their images"
         )
     return FileFacts(
-        facts, tuple(said), _describe_fixed_axes(image, facts), tuple(port.name for port in turned)
+        facts,
+        tuple(notes),
+        _describe_fixed_axes(image, facts),
+        tuple(port.name for port in channels_last),
     )
 
 
@@ -230,54 +233,54 @@ def _restorer(run: _Trial, result: Port) -> Facts:
     def function(pixels: Array) -> Array:
         return run(np.repeat(pixels, batch, axis=0))
 
-    known = image.sides
-    fixed = None if known is None else (known["height"], known["width"])
+    sides = image.sides
+    fixed = None if sides is None else (sides["height"], sides["width"])
     if fixed is None and set(SIDES) & set(image.lengths):
         raise UnsupportedModelError(f"{run.path} fixes one side of its image and not the other")
-    found = probe(run.path, function, image.channels, fixed)
-    lengths = {**image.lengths, "channels": found.inputs}
-    if found.fixed is not None:
-        lengths |= dict(zip(SIDES, found.fixed, strict=True))
+    probed = probe(run.path, function, image.channels, fixed)
+    lengths = {**image.lengths, "channels": probed.inputs}
+    if probed.fixed is not None:
+        lengths |= dict(zip(SIDES, probed.fixed, strict=True))
     return Facts(
         architecture=ARCHITECTURE,
         task="restoration",
         inputs=(
-            replace(image, lengths=lengths, range=found.input_range, multiple=found.multiple),
-            *(_beside(port, found) for port in run.others),
+            replace(image, lengths=lengths, range=probed.input_range, multiple=probed.multiple),
+            *(_beside(port, probed) for port in run.others),
         ),
         outputs=(
             Port(
                 result.name,
                 "picture",
-                lengths={"channels": found.outputs},
-                range=found.output_range,
-                multiple=found.scale,
+                lengths={"channels": probed.outputs},
+                range=probed.output_range,
+                multiple=probed.scale,
             ),
         ),
-        size_minimum=found.minimum,
-        pads=found.multiple == 1,
+        size_minimum=probed.minimum,
+        pads=probed.multiple == 1,
         tiling="supported",
         license="unknown",
     )
 
 
-def _beside(port: Port, found: Probed) -> Port:
+def _beside(port: Port, probed: Probed) -> Port:
     if port.role == CONDITION:
         return port
     lengths = dict(port.lengths)
-    if found.fixed is not None and not port.own_size:
-        lengths |= dict(zip(SIDES, found.fixed, strict=True))
-    value_range = UNIT if port.role == "mask" else found.input_range
-    return replace(port, lengths=lengths, range=value_range, multiple=found.multiple)
+    if probed.fixed is not None and not port.own_size:
+        lengths |= dict(zip(SIDES, probed.fixed, strict=True))
+    value_range = UNIT if port.role == "mask" else probed.input_range
+    return replace(port, lengths=lengths, range=value_range, multiple=probed.multiple)
 
 
 def _other(run: _Trial, result: Port) -> Facts:
     path, image = run.path, run.image
     lengths = {"channels": _CHANNELS, **image.lengths}
-    side, made = _first_size(run, replace(image, lengths=lengths))
-    if not len(LOGITS_AXES) <= made.ndim <= len(ARRAY_AXES):
+    side, output = _first_size(run, replace(image, lengths=lengths))
+    if not len(LOGITS_AXES) <= output.ndim <= len(ARRAY_AXES):
         raise UnsupportedModelError(
-            f"{path} returns an array of {made.ndim} axes, expected {len(LOGITS_AXES)} to "
+            f"{path} returns an array of {output.ndim} axes, expected {len(LOGITS_AXES)} to "
             f"{len(ARRAY_AXES)}, the batch first"
         )
     steps = {}
@@ -287,12 +290,12 @@ def _other(run: _Trial, result: Port) -> Facts:
     fixed = {axis: side[axis] for axis, step in steps.items() if step is None}
     multiple = max([step for step in steps.values() if step is not None], default=1)
     is_logits = result.axes == LOGITS_AXES
-    axes = ARRAY_AXES[:1] + ARRAY_AXES[1 - made.ndim :]
+    axes = ARRAY_AXES[:1] + ARRAY_AXES[1 - output.ndim :]
     return Facts(
         architecture=ARCHITECTURE,
         task="classification" if is_logits else "other",
         inputs=(replace(image, lengths=lengths | fixed, multiple=multiple), *run.others),
-        outputs=(Port(result.name, "logits", axes, {"classes": made.shape[-1]}, range=None),),
+        outputs=(Port(result.name, "logits", axes, {"classes": output.shape[-1]}, range=None),),
         size_minimum=1 if len(fixed) == len(steps) else max(side.values()),
         pads=False,
         tiling="internal",

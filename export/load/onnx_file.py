@@ -70,7 +70,7 @@ def load_onnx(
     return LoadedModel(network, facts, {}, checkpoint, warnings, unserved=warnings)
 
 
-def read_file(path: Path, wanted: int | None = None) -> FileSource:
+def read_file(path: Path, required: int | None = None) -> FileSource:
     """Return a file with one output, of an opset that is searched.
 
     Raises:
@@ -79,21 +79,21 @@ def read_file(path: Path, wanted: int | None = None) -> FileSource:
     """
     read_onnx_header(path)
     model = read_model(path)
-    taken, given = len(find_inputs(model)), len(model.graph.output)
-    if not taken or given != 1:
+    inputs, outputs = len(find_inputs(model)), len(model.graph.output)
+    if not inputs or outputs != 1:
         raise UnsupportedModelError(
-            f"{path} has {taken} inputs and {given} outputs: expected an image as an input "
+            f"{path} has {inputs} inputs and {outputs} outputs: expected an image as an input "
             "and one output; export it again with these; see docs/own.md"
         )
     opset = opset_of(model)
-    needed = wanted or max(opset, OLDEST_SEARCHED)
+    needed = required or max(opset, OLDEST_SEARCHED)
     other = None if opset == needed else _convert(path, model, needed)
     return FileSource(
         path,
         model,
         ir.from_proto(model if other is None else other),
         other,
-        is_converted=other is not None and wanted is not None,
+        is_converted=other is not None and required is not None,
     )
 
 
@@ -144,8 +144,8 @@ def _search(
         first = None
     measured = facts_of(source.path)
     facts, sizes = measured.facts, measured.sizes
-    if measured.turned:
-        source, first = with_channels_first(source, measured.turned), None
+    if measured.channels_last:
+        source, first = with_channels_first(source, measured.channels_last), None
         model = source.graph_model
     named = {str(value.name): value for value in model.graph.inputs}
     ordered = [named.pop(port.name) for port in facts.inputs]  # as the arguments of a network
@@ -160,12 +160,12 @@ def _search(
     ):
         return network_of(source), facts, (*measured.inputs, *sizes)
     try:
-        found = search_attention(model, facts, first)
+        result = search_attention(model, facts, first)
     except TraceError as error:
         text = f"its attention stays as it is in the file: {error}"
         return network_of(source), facts, (*measured.inputs, *sizes, text)
-    warnings = (*measured.inputs, *sizes, *describe_unreplaced(found.attentions))
-    return network_of(source, found.replacements), facts, warnings
+    warnings = (*measured.inputs, *sizes, *describe_unreplaced(result.attentions))
+    return network_of(source, result.replacements), facts, warnings
 
 
 def _small_shape(port: Port) -> tuple[int, ...]:

@@ -84,7 +84,7 @@ def _refuse_random(path: Path, model: onnx.ModelProto) -> None:
     true |= {
         node.output[0]
         for node in nodes
-        if node.op_type == "Constant" and any(_is_true(given.t) for given in node.attribute)
+        if node.op_type == "Constant" and any(_is_true(attribute.t) for attribute in node.attribute)
     }
     for node in nodes:
         trains = node.op_type == "Dropout" and true & {*node.input[2:]}
@@ -168,8 +168,8 @@ def _check_inputs(path: Path, graph: onnx.GraphProto) -> None:
                 f"{path}: {value.name!r:.80} is not a tensor of numbers: not supported; "
                 "see docs/own.md"
             )
-        known = [side for side in sides if side not in (0, -1)]  # -1: free, by some programs
-        if min(known, default=1) < 0 or math.prod(known) > MOST_ELEMENTS:
+        fixed = [side for side in sides if side not in (0, -1)]  # -1: free, by some programs
+        if min(fixed, default=1) < 0 or math.prod(fixed) > MOST_ELEMENTS:
             raise NystraError(
                 f"{path}: {value.name!r:.80} is declared as {'x'.join(map(str, sides))}, "
                 f"expected at most {MOST_ELEMENTS} elements"
@@ -178,25 +178,25 @@ def _check_inputs(path: Path, graph: onnx.GraphProto) -> None:
 
 def _check_graph(path: Path, graph: onnx.GraphProto, outer: set[str], depth: int) -> None:
     own = [value.name for value in [*graph.input, *graph.initializer]]
-    known = outer | set(own)
+    names = outer | set(own)
     for node in graph.node:
         for name in node.input:
-            if name and name not in known:
+            if name and name not in names:
                 raise NystraError(
                     f"{path}: {_describe(node)} takes {name!r:.80}, which no node before it "
                     "computes: the graph has a cycle or is not sorted"
                 )
         for inner in subgraphs(node):
-            _check_graph(path, inner, known, depth + 1)
-        _refuse_twice(path, node, known)
-        known.update(filter(None, node.output))
-    missing = [value.name for value in graph.output if value.name not in known]
+            _check_graph(path, inner, names, depth + 1)
+        _refuse_twice(path, node, names)
+        names.update(filter(None, node.output))
+    missing = [value.name for value in graph.output if value.name not in names]
     if missing:
         raise NystraError(f"{path}: no node computes the output {missing[0]!r:.80}")
 
 
-def _refuse_twice(path: Path, node: onnx.NodeProto, known: set[str]) -> None:
-    twice: Sequence[str] = [name for name in node.output if name and name in known]
+def _refuse_twice(path: Path, node: onnx.NodeProto, names: set[str]) -> None:
+    twice: Sequence[str] = [name for name in node.output if name and name in names]
     if twice:
         raise NystraError(
             f"{path}: {_describe(node)} gives {twice[0]!r:.80} a second time, expected "

@@ -29,7 +29,7 @@ MAX_CROPS = 24
 CROPS = 4
 """Of an image: its corners, or the middle alone where time is short."""
 
-_HELD = 3
+_STRIDE = 3
 """Every third image is held out."""
 
 
@@ -52,23 +52,25 @@ def choose_samples(
     _refuse_unsuitable(loaded, keep_full)
     facts, paths = loaded.facts, calibration_images(folder)
     side = sample_side(facts)
-    crops, kept, coarse = _effort(loaded, side, len(paths))
-    paths = [paths[len(paths) * index // kept] for index in range(kept)]
+    crops, count, coarse = _effort(loaded, side, len(paths))
+    paths = [paths[len(paths) * index // count] for index in range(count)]
     samples: dict[str, Feeds] = {}
-    held: list[str] = []
-    out = [path for place, path in enumerate(paths) if place % _HELD == min(len(paths), _HELD) - 1]
+    held_out: list[str] = []
+    out = [
+        path for place, path in enumerate(paths) if place % _STRIDE == min(len(paths), _STRIDE) - 1
+    ]
     for path in paths:
         cut = _cut(facts, path, side, max(crops, 2) if len(paths) == 1 else crops)
         names = [f"{path.name} {place}/{len(cut)}" for place in range(1, len(cut) + 1)]
         samples |= dict(zip(names, cut, strict=True))
         if path in out:
-            held += names[-1:] if len(paths) == 1 else names
-    if len(samples) == len(held):
+            held_out += names[-1:] if len(paths) == 1 else names
+    if len(samples) == len(held_out):
         raise NystraError(
             f"`calibrate` {folder} holds one image, too small for two crops of {side}x{side}: "
             "give more images, some of which are held out to verify the plan"
         )
-    return Images(samples, tuple(held), tuple(path.name for path in out), coarse)
+    return Images(samples, tuple(held_out), tuple(path.name for path in out), coarse)
 
 
 def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:
@@ -94,13 +96,13 @@ def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool
         for site in find_sites(loaded.network)
     }
     all_kept = min(images, MAX_CROPS)
-    few, two = min(images, _HELD), min(images, 2)
+    few, two = min(images, _STRIDE), min(images, 2)
     levels = [(max(1, min(CROPS, MAX_CROPS // all_kept)), all_kept, False), (1, few, False)]
-    for crops, kept, coarse in (*levels, (1, few, True)):
+    for crops, count, coarse in (*levels, (1, few, True)):
         rows = [len(candidates(site, coarse=coarse)) - 1 for site in alike.values()]
         runs = sum(rows)  # at most: alike sites share candidates
-        if runs * crop * crops * kept <= MAX_OPERATIONS:
-            return crops, kept, coarse
+        if runs * crop * crops * count <= MAX_OPERATIONS:
+            return crops, count, coarse
     return 1, two, True
 
 

@@ -37,13 +37,13 @@ LARGE_UNIT = 32
 """Least side of a unit, in pixels, of which images have few."""
 
 
-def search_attention(model: ir.Model, facts: Facts, known: Sized | None = None) -> SearchResult:
+def search_attention(model: ir.Model, facts: Facts, first: Sized | None = None) -> SearchResult:
     """Return the attention of a graph.
 
     Args:
         model: The graph; it is not modified.
         facts: Its facts.
-        known: The graph at a size that is taken already, or None.
+        first: The graph at a size that is taken already, or None.
 
     Raises:
         TraceError: It took more processor time than `limit_traces` allows.
@@ -51,28 +51,28 @@ def search_attention(model: ir.Model, facts: Facts, known: Sized | None = None) 
     """
     release_free_memory()  # of the trace
     with within_limit(facts.inputs, SEARCH):
-        return _search(model, facts, known)
+        return _search(model, facts, first)
 
 
-def _search(model: ir.Model, facts: Facts, known: Sized | None) -> SearchResult:
-    found: SearchResult | None = None
+def _search(model: ir.Model, facts: Facts, first: Sized | None) -> SearchResult:
+    result: SearchResult | None = None
     pairs = _IMAGES if unit_of(facts) < LARGE_UNIT else _LARGE_IMAGES
     listed = [[shapes_of(facts, size, batch) for size, batch in pair] for pair in pairs]
     for sizes in listed if listed[0] != listed[1] else listed[:1]:  # fixed sides are the same
         free = sizes[0] != sizes[1]
-        is_known = known is not None and sizes[0].items() <= known.shapes.items()
+        is_known = first is not None and sizes[0].items() <= first.shapes.items()
         try:
-            one = known if is_known and known is not None else at_shapes(model, sizes[0])
+            one = first if is_known and first is not None else at_shapes(model, sizes[0])
             other = at_shapes(model, sizes[1]) if free else None
         except TooLargeError:
-            if found is None:
+            if result is None:
                 raise
             break
-        found = find_attention(model, one, other)
-        larger = found.changing if sizes is listed[0] else found.narrow
+        result = find_attention(model, one, other)
+        larger = result.changing if sizes is listed[0] else result.narrow
         if not larger or not free:
             break
-    return found or SearchResult((), ())
+    return result or SearchResult((), ())
 
 
 def network_of(source: GraphSource, replacements: tuple[Replacement, ...] = ()) -> GraphNetwork:

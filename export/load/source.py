@@ -39,7 +39,7 @@ class Source:
         """What a file is compared with, for messages."""
         return "the file" if self.loaded.facts.architecture == ARCHITECTURE else "PyTorch"
 
-    def planned(self) -> nn.Module:
+    def with_plan(self) -> nn.Module:
         """Return the network with the file's plan."""
         return swap(self.loaded.network, self.resolved)
 
@@ -87,12 +87,12 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
         return loaded
     from .module_sites import with_found_sites
 
-    found = with_found_sites(loaded)
-    if plan.sites.keys() <= {site.path for site in find_sites(found.network)}:
-        return found
+    searched = with_found_sites(loaded)
+    if plan.sites.keys() <= {site.path for site in find_sites(searched.network)}:
+        return searched
     shape = _read_fixed_shape(path, loaded.facts.inputs[0].name)
     if shape is None:
-        return found
+        return searched
     return with_found_sites(replace(loaded, facts=loaded.facts.fix_lengths(shape)))
 
 

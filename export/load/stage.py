@@ -68,8 +68,10 @@ class Prepared:
     def telling_feeds(self) -> list[Feeds]:
         """Inputs of `traced` of every kind and size, of which the last comparison has the like."""
         traced = self.traced
-        found = choose_telling_inputs(traced.network, traced.facts, plain=False, changed=False)
-        return [telling.feeds for telling in found]
+        inputs = choose_telling_inputs(
+            traced.network, traced.facts, photographs_only=False, changed=False
+        )
+        return [telling.feeds for telling in inputs]
 
     @property
     def traced_images(self) -> list[Feeds]:
@@ -117,7 +119,7 @@ def prepare(
     file_opset = 0
     if is_onnx(source) and isinstance(source, Path):
         file_opset = read_onnx_header(source).opsets.get("", 0)
-    given = options.opset
+    requested = options.opset
     options = for_target(options, target, file_opset)
     if transform.calibrated and options.calibrate is None:
         raise NystraError(
@@ -127,7 +129,8 @@ def prepare(
         )
     progress("load")
     plan = options.plan if isinstance(options.plan, Plan) else Plan()
-    is_asked = given is not None or options.opset != OPSET  # a usual one converts no ONNX file
+    # The default one converts no ONNX file.
+    is_asked = requested is not None or options.opset != OPSET
     opset = options.opset if is_asked else None
     traced = loaded = load_fixed(source, plan, options.hyper, options.static, progress, opset)
     trained = load_trained_window(loaded, options.hyper)

@@ -62,33 +62,33 @@ class Telling:
 
 
 def choose_telling_inputs(
-    network: nn.Module, facts: Facts, *, plain: bool, changed: bool
+    network: nn.Module, facts: Facts, *, photographs_only: bool, changed: bool
 ) -> list[Telling]:
-    """Return `telling_inputs` for a network: its step, its weights and its exact attention count.
+    """Return `find_telling_inputs` of a network: its step, weights and exact attention count.
 
     Args:
         network: The network.
         facts: Its facts.
-        plain: As of `telling_inputs`.
-        changed: As of `telling_inputs`.
+        photographs_only: As of `find_telling_inputs`.
+        changed: As of `find_telling_inputs`.
     """
-    return telling_inputs(
+    return find_telling_inputs(
         facts,
         max((facts.size_multiple, *(facts.window or ()))),
         _count_weights(network),
         quadratic=quadratic_bytes(network, facts, neutral(network)),
-        plain=plain,
+        photographs_only=photographs_only,
         changed=changed,
     )
 
 
-def telling_inputs(
+def find_telling_inputs(
     facts: Facts,
     step: int,
     parameters: int,
     *,
     quadratic: float = 0.0,
-    plain: bool,
+    photographs_only: bool,
     changed: bool,
 ) -> list[Telling]:
     """Return inputs for the comparison of a network with another form of it.
@@ -102,13 +102,13 @@ def telling_inputs(
         step: The multiple that it pads to, or its window, in pixels.
         parameters: Its number of weights: large networks are compared on fewer pixels.
         quadratic: b, if exact attention for n pixels needs b n^2 bytes: such networks too.
-        plain: Photographs alone, for networks that select by comparing values.
+        photographs_only: Photographs alone, for networks that select by comparing values.
         changed: Whether the network that is traced is another module than the given one. If not,
             the references are of it, at sizes around its step.
     """
     batch = 1 if "batch" in facts.inputs[0].lengths else _BATCH
-    kinds = _kinds(facts, plain=plain)
-    found: list[Telling] = []
+    kinds = _kinds(facts, photographs_only=photographs_only)
+    inputs: list[Telling] = []
     operations = 0.0
     fewest = _FEWEST if changed else _FEWEST - 1
     for place, (height, width) in enumerate(_sides(facts, step, changed=changed)):
@@ -122,8 +122,8 @@ def telling_inputs(
         names = [kinds[(at + number) % len(kinds)] for number in range(several)]
         images = [_feeds(facts, make, size) for _, make in names]
         joined = {name: np.concatenate([feeds[name] for feeds in images]) for name in images[0]}
-        found.append(Telling(joined, ", ".join(name for name, _ in names)))
-    return found
+        inputs.append(Telling(joined, ", ".join(name for name, _ in names)))
+    return inputs
 
 
 def _count_weights(network: nn.Module) -> int:
@@ -138,33 +138,36 @@ def _sides(facts: Facts, step: int, *, changed: bool) -> Iterator[tuple[int, int
         for _ in range(_BATCH):
             yield facts.sides["height"], facts.sides["width"]
         return
-    least = max(1, facts.size_minimum)
+    minimum = max(1, facts.size_minimum)
     step = max(step, 8)
-    short = max(least, step // 2 + 1)
+    short = max(minimum, step // 2 + 1)
     double = step if step >= _LARGE_STEP else 2 * step
-    around, long = (max(least, step - 1), max(least, double + 1)), (max(least, _LONG), short)
-    yield least, least
-    yield from (around, long) if changed else (long, around)
-    yield max(least, double), max(least, double)
-    yield max(least, double - 1), max(least, step + 1)
-    yield short, max(least, _LONG + 6)
-    yield max(least, 128), short
-    yield max(least, 64), max(least, 64)
-    yield max(least, _LONG), max(least, _LONG)
-    yield max(least, _LONG), max(least, _LONG + 7)
+    short_of_step, long = (
+        (max(minimum, step - 1), max(minimum, double + 1)),
+        (max(minimum, _LONG), short),
+    )
+    yield minimum, minimum
+    yield from (short_of_step, long) if changed else (long, short_of_step)
+    yield max(minimum, double), max(minimum, double)
+    yield max(minimum, double - 1), max(minimum, step + 1)
+    yield short, max(minimum, _LONG + 6)
+    yield max(minimum, 128), short
+    yield max(minimum, 64), max(minimum, 64)
+    yield max(minimum, _LONG), max(minimum, _LONG)
+    yield max(minimum, _LONG), max(minimum, _LONG + 7)
 
 
 _Maker: TypeAlias = Callable[[], Pixels]
 
 
-def _kinds(facts: Facts, *, plain: bool) -> list[tuple[str, _Maker]]:
+def _kinds(facts: Facts, *, photographs_only: bool) -> list[tuple[str, _Maker]]:
     """Return images (H, W, 3) in 0..1, or a little beyond, by their content."""
     shipped: list[tuple[str, _Maker]] = [
         (f"the photograph {name}", partial(_photograph, path))
         for name, path in photographs().items()
     ]
     first, second, third = shipped
-    if plain:
+    if photographs_only:
         return [first, second, third]
     kinds: list[tuple[str, _Maker]] = [
         first,

@@ -31,9 +31,9 @@ class Preparation:
     def __call__(self, _: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments with the first, images (B, C, H, W) in 0..1, prepared."""
         image, *others = arguments
-        return (self.prepared(image), *others)
+        return (self.prepare(image), *others)
 
-    def prepared(self, image: Tensor) -> Tensor:
+    def prepare(self, image: Tensor) -> Tensor:
         """Return (B, C, H', W') for images (B, C, H, W) in 0..1."""
         resize, crop = self.preprocessing.resize, self.preprocessing.crop
         if resize is not None:
@@ -90,7 +90,7 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
 def prepare_feeds(feeds: Feeds, preprocessing: Preprocessing) -> Feeds:
     """Return the inputs of a network, by name, for images (B, C, H, W) in 0..1 as the first."""
     (name, image), *others = feeds.items()
-    prepared: Pixels = Preparation(preprocessing).prepared(torch.from_numpy(image)).numpy()
+    prepared: Pixels = Preparation(preprocessing).prepare(torch.from_numpy(image)).numpy()
     return {name: prepared} | dict(others)
 
 

@@ -201,28 +201,28 @@ class _Class:
 
     def predict(self, tried: _Tried | None = None) -> float:
         """Return the change of the output that is expected with a setting, or the chosen one."""
-        return self._scaled((tried or self.chosen).error)
+        return self._scale_error((tried or self.chosen).error)
 
     def predict_at(self, path: str) -> float:
         """Return the change of the output that is expected of a site with the chosen setting."""
-        return self._scaled(self.chosen.errors[path])
+        return self._scale_error(self.chosen.errors[path])
 
-    def _scaled(self, error: float) -> float:
+    def _scale_error(self, error: float) -> float:
         return self.change * error / max(self.tried[0].error, 1e-30)
 
     def take_cheap(self) -> None:
         """Choose the setting with the smallest error that takes few operations."""
-        most = max(self.tried[0].operations, _FEW_OPERATIONS * self.exact)
-        cheap = [tried for tried in self.tried if tried.operations <= most]
+        limit = max(self.tried[0].operations, _FEW_OPERATIONS * self.exact)
+        cheap = [tried for tried in self.tried if tried.operations <= limit]
         self.chosen = min(cheap, key=lambda tried: tried.error)
 
     def steps(self) -> list[tuple[float, _Tried]]:
         """Return the settings with smaller errors, and what each gains for its operations."""
-        least = self.exact * 1e-6  # also of a setting that takes no more than the chosen one
+        minimum = self.exact * 1e-6  # also of a setting that takes no more than the chosen one
         return [
             (
                 (self.predict() - self.predict(tried))
-                / max(tried.operations - self.chosen.operations, least),
+                / max(tried.operations - self.chosen.operations, minimum),
                 tried,
             )
             for tried in self.tried
@@ -336,11 +336,11 @@ class _Probe:
         queries = out.numel() / value_dim
         exact = keys * (head_dim + value_dim)
         self.group.exact += queries * exact
-        usual = self.group.tried[0].setting.operations(head_dim, value_dim)
+        default = self.group.tried[0].setting.operations(head_dim, value_dim)
         for tried, compute in zip(self.group.tried, self.computed, strict=True):
             operations = tried.setting.operations(head_dim, value_dim)
             tried.operations += queries * operations
-            if operations > max(usual, _MOST_OPERATIONS * exact):
+            if operations > max(default, _MOST_OPERATIONS * exact):
                 tried.errors[self.path] = math.inf  # it is never chosen
             else:
                 tried.errors[self.path] += float(((compute(*arguments) - out).double() ** 2).sum())
@@ -367,7 +367,7 @@ def _describe(
     change: float,
 ) -> tuple[str, dict[str, Any]]:
     """Return what was chosen and why, in one line and in JSON form."""
-    usual, chosen = decibels(before), decibels(change)
+    default, chosen = decibels(before), decibels(change)
     counts: Counter[str] = Counter()
     for group in classes:
         counts[str(group.setting).partition(" ")[2]] += len({*group.paths}.difference(exact))
@@ -379,12 +379,12 @@ def _describe(
     else:
         text = (
             f"{settings}: {chosen:.1f} dB against exact attention {on}; the usual ones give "
-            f"{usual:.1f}"
+            f"{default:.1f}"
         )
     figures = {
         "wanted": limit,
         "psnr": json_number(chosen),
-        "usual_psnr": json_number(usual),
+        "usual_psnr": json_number(default),
         "exact": sorted(exact),
         "classes": [group.as_dict() for group in classes],
     }

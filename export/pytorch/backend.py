@@ -71,7 +71,7 @@ class TorchBackend(Backend):
         if self.spec.threads is not None:
             torch.set_num_threads(self.spec.threads)
         facts = source.loaded.facts
-        network = source.planned()
+        network = source.with_plan()
         names = [port.name for port in facts.outputs]
         dtype = torch.float16 if self.half else torch.float32
         self._network = NetworkSession(

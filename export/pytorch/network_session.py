@@ -58,7 +58,7 @@ class NetworkSession:
         """
         if self.device.type != "cuda":
             return None
-        with torch.inference_mode(), self._promoting():
+        with torch.inference_mode(), self._promote_numbers():
             tensors = self._tensors(feeds.values())
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
@@ -67,7 +67,7 @@ class NetworkSession:
             end.synchronize()
         return float(start.elapsed_time(end)) / 1e3
 
-    def _promoting(self) -> contextlib.AbstractContextManager[Any]:
+    def _promote_numbers(self) -> contextlib.AbstractContextManager[Any]:
         if self.dtype == torch.float64:
             return _Promoting()
         return contextlib.nullcontext()
@@ -80,7 +80,7 @@ class NetworkSession:
         ]
 
     def _arrays(self, tensors: Sequence[Tensor]) -> list[npt.NDArray[Any]]:
-        with torch.inference_mode(), self._promoting():
+        with torch.inference_mode(), self._promote_numbers():
             outputs = self.network(*tensors)
             values = outputs if isinstance(outputs, tuple) else (outputs,)
             # The copy to the host waits for the device's work.

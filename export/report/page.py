@@ -67,7 +67,7 @@ class Page:
     title: str
     _parts: list[str] = field(default_factory=list)
 
-    def heading(self, text: str) -> None:
+    def add_heading(self, text: str) -> None:
         """Begin a section."""
         self._parts.append(f"<h2>{html.escape(text)}</h2>")
 
@@ -142,7 +142,7 @@ def write_export_page(result: ExportResult, folder: Path) -> Path:
         page = Page(f"{result.model.name}: export report")
         _add_figures(page, result)
         _add_plans(page, result.proposal.figures)
-        page.heading("Images")
+        page.add_heading("Images")
         _add_images(page, session, result)
         _add_sites(page, result)
         make_folder(folder)
@@ -165,7 +165,7 @@ def _add_figures(page: Page, result: ExportResult) -> None:
 def _add_plans(page: Page, figures: Mapping[str, Any]) -> None:
     if not figures:
         return
-    page.heading("Plans")
+    page.add_heading("Plans")
     trained = figures["attention_seconds_as_trained"]
     page.paragraph(
         f"Time of attention alone, as trained {1e3 * trained:.1f} ms, and PSNR against the network "
@@ -191,7 +191,7 @@ def _db(psnr: float | None) -> str:
 
 
 def _add_sites(page: Page, result: ExportResult) -> None:
-    page.heading("Sites")
+    page.add_heading("Sites")
     sites = result.source.resolved
     page.paragraph(f"The mechanism of each of the {len(sites)} attention sites.")
     page.table(*site_table(sites))
@@ -267,15 +267,15 @@ def _add_row(
         (f"difference x {factor:g}", row.difference * factor),
     ]
     page.images([(text, image_uri(cell)) for text, cell in cells], full.shape[1])
-    top, left = _most_changed(row.difference[:, :, 0], scale)
+    top, left = find_largest_change(row.difference[:, :, 0], scale)
     place = (slice(top, top + _ZOOMED), slice(left, left + _ZOOMED))
     part = _ZOOMED // scale
-    source = row.shown[top // scale :, left // scale :][:part, :part]
+    source = row.source[top // scale :, left // scale :][:part, :part]
     crops = [("input", source), *((text.split(",")[0], cell[place]) for text, cell in cells)]
     page.images([(text, image_uri(cell)) for text, cell in crops], _ZOOMED_WIDTH)
 
 
-def _most_changed(difference: Array, scale: int) -> tuple[int, int]:
+def find_largest_change(difference: Array, scale: int) -> tuple[int, int]:
     """Return top and left of the part with the largest sum of differences, at input pixels."""
     sums = np.pad(difference.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
     height, width = (min(_ZOOMED, side) for side in difference.shape)

@@ -83,17 +83,17 @@ def user_scenes(
         truth = read_image(target).pixels
         arrays, _ = auxiliary.read(source, image.size)
         holes = [arrays[port.name] for port in restorer.auxiliary if port.role == "mask"]
-        rows, columns = shown = _middle(image.size, side, *holes[:1])
+        rows, columns = place = _middle(image.size, side, *holes[:1])
         for port in restorer.auxiliary:
             if not port.has_sides:
                 continue
             pixels = arrays[port.name]
             same = AUXILIARY_ROLES[port.role].same_size
-            arrays[port.name] = pixels[shown if same else _middle(pixels.shape, side)]
+            arrays[port.name] = pixels[place if same else _middle(pixels.shape, side)]
         large = tuple(
             slice(extent.start * scale, extent.stop * scale) for extent in (rows, columns)
         )
-        yield Scene(source.name, image.pixels[shown], truth[large], arrays, restorer.auxiliary)
+        yield Scene(source.name, image.pixels[place], truth[large], arrays, restorer.auxiliary)
 
 
 def _middle(size: tuple[int, ...], side: int, mask: Any = None) -> tuple[slice, slice]:

@@ -23,19 +23,19 @@ class SheetRow:
 
     Attributes:
         scene: The scene.
-        shown: The input as shown: gray for colorization, with holes in white.
+        source: The input as shown: gray for colorization, with holes in white.
         exported: By the model file; images from here on are (H, W, 3) in 0..1.
         exact: By PyTorch with exact attention, or None.
         truth: The scene's ground truth, or None.
-        plain: The input, enlarged by Lanczos interpolation if the model enlarges.
+        resized: The input, enlarged by Lanczos interpolation if the model enlarges.
     """
 
     scene: Scene
-    shown: Pixels
+    source: Pixels
     exported: Pixels
     exact: Pixels | None
     truth: Pixels | None
-    plain: Pixels
+    resized: Pixels
 
     @property
     def baseline_image(self) -> tuple[str, Pixels]:
@@ -44,8 +44,8 @@ class SheetRow:
             return "full attention", self.exact
         if self.truth is not None:
             return "truth", self.truth
-        same = self.plain.shape[:2] == self.scene.pixels.shape[:2]
-        return ("input" if same else "Lanczos"), self.plain
+        same = self.resized.shape[:2] == self.scene.pixels.shape[:2]
+        return ("input" if same else "Lanczos"), self.resized
 
     @property
     def difference(self) -> Pixels:
@@ -58,12 +58,12 @@ class SheetRow:
         """Return captions and images from left to right."""
         height, width = self.scene.pixels.shape[:2]
         name, _ = self.baseline_image
-        cells = [(f"{self.scene.name}: input, {width}x{height}", self.shown)]
+        cells = [(f"{self.scene.name}: input, {width}x{height}", self.source)]
         for port in self.scene.ports:
             if port.has_sides and not AUXILIARY_ROLES[port.role].same_size:
                 cells.append((port.role, self.scene.auxiliary[port.name]))
         if name == "Lanczos":
-            cells.append(("Lanczos, without the model", self.plain))
+            cells.append(("Lanczos, without the model", self.resized))
         if self.exact is not None:
             cells.append((f"full attention{self._against(self.exact)}", self.exact))
         figure = self._against(self.exported)
@@ -99,8 +99,8 @@ def run_scenes(
         exported = _color(restorer(scene.pixels, auxiliary=others)[0])
         full = None if exact is None else _color(exact(scene.pixels, auxiliary=others)[0])
         truth = None if scene.truth is None else _color(scene.truth)
-        shown = _prepare_shown(scene, restorer)
-        rows.append(SheetRow(scene, shown, exported, full, truth, _plain(shown, exported)))
+        source = _prepare_shown(scene, restorer)
+        rows.append(SheetRow(scene, source, exported, full, truth, _resize(source, exported)))
     return rows
 
 
@@ -140,7 +140,7 @@ def _color(image: Pixels) -> Pixels:
     return clipped
 
 
-def _plain(image: Pixels, exported: Pixels) -> Pixels:
+def _resize(image: Pixels, exported: Pixels) -> Pixels:
     planes = np.moveaxis(_color(image), 2, 0)
     size = (exported.shape[0], exported.shape[1])
     return np.stack([resize_plane(plane, size) for plane in planes], axis=2)

@@ -63,15 +63,17 @@ class LastWord:
         """Run a network as it was given; where its attention is replaced, the planned one too."""
         network, facts = source.loaded.network, source.loaded.facts
         exact = source.resolved == neutral(network)
-        plain = _selects(source)
-        planned = NetworkSession(source.planned())
+        photographs_only = _selects(source)
+        planned = NetworkSession(source.with_plan())
         inputs, expected, faults = [], [], list[str]()
         changed = is_changed(network)
-        for telling in choose_telling_inputs(network, facts, plain=plain, changed=changed):
-            given = _run_given(source, telling)
-            if given is None:
+        for telling in choose_telling_inputs(
+            network, facts, photographs_only=photographs_only, changed=changed
+        ):
+            reference = _run_given(source, telling)
+            if reference is None:
                 continue
-            feeds, outputs = given
+            feeds, outputs = reference
             case = Telling(feeds, telling.content)
             inputs.append(case)
             if exact:
@@ -106,7 +108,7 @@ class LastWord:
             return []
         architecture = self.source.loaded.facts.architecture
         rounded = transform.fake_quantized()(
-            self.source.planned(), architecture, exact, transform.parameters
+            self.source.with_plan(), architecture, exact, transform.parameters
         )
         widen = partial(_by_transform, self.source, NetworkSession(rounded), transform)
         return self._faults_of(session, widen)
@@ -165,22 +167,22 @@ def _run_given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | 
     """
     network, facts = source.loaded.network, source.loaded.facts
     count = len(next(iter(telling.feeds.values())))
-    whole = "batch" in facts.inputs[0].lengths or not is_of_others(facts)
-    images = [list(range(count))] if whole else [[at] for at in range(count)]
-    kept: list[int] = []
-    found: list[list[Array]] = []
+    at_once = "batch" in facts.inputs[0].lengths or not is_of_others(facts)
+    images = [list(range(count))] if at_once else [[at] for at in range(count)]
+    places: list[int] = []
+    results: list[list[Array]] = []
     for image in images:
         arrays = list(split(telling.feeds, image).values())
         outputs = run_as_given(network, arrays)
         if outputs is None:
             outputs = _run_padded(network, arrays)
         if outputs is not None and all(np.isfinite(array).all() for array in outputs):
-            kept += image
-            found.append(outputs)
-    if not kept:
+            places += image
+            results.append(outputs)
+    if not places:
         return None
-    joined = [np.concatenate(parts) for parts in zip(*found, strict=True)]
-    return split(telling.feeds, kept), joined
+    joined = [np.concatenate(parts) for parts in zip(*results, strict=True)]
+    return split(telling.feeds, places), joined
 
 
 def _run_padded(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | None:
@@ -201,7 +203,7 @@ def _by_rounding(
     The mean differences count where sites select keys: rounding changes the selection at other
     places in every run.
     """
-    planned = source.planned()
+    planned = source.with_plan()
     arrays = list(case.feeds.values())
     changes, means = [0.0] * len(expected), [0.0] * len(expected)
     runs = [NetworkSession(planned, torch.float64).all(arrays)]

@@ -38,7 +38,7 @@ def reference_run(
     if own.keys() != {port.name for port in facts.inputs}:
         names = ", ".join(port.name for port in facts.inputs)
         raise NystraError(f"{model} takes {', '.join(own)}, its source {names}: export it again")
-    taken = tuple(replace(port, lengths=own[port.name]) for port in facts.inputs)
+    inputs = tuple(replace(port, lengths=own[port.name]) for port in facts.inputs)
     stated = ModelMetadata.read(metadata)
     label = stated.precision or "fp32"
     if label not in TRANSFORMS:
@@ -48,7 +48,7 @@ def reference_run(
         )
     references = record_references(
         source,
-        validation_feeds(replace(facts, inputs=taken)),
+        validation_feeds(replace(facts, inputs=inputs)),
         TRANSFORMS[label].with_parameters(stated.precision_parameters or ""),
         progress,
         stated.exact_layers,

@@ -94,7 +94,7 @@ def record_references(
     for at in by_size:
         sides = sides_text({name: array.shape for name, array in feeds[at].items()})
         progress(f"{source.reference} {sides}")
-        ran[at] = runs.allowed(feeds[at], measures)
+        ran[at] = runs.run_case(feeds[at], measures)
     cases, allowed = [], []
     for at, case in enumerate(feeds):
         expected, differences = ran[at]
@@ -194,30 +194,30 @@ class _Runs:
     def of(cls, source: Source, transform: Transform, exact: Collection[str]) -> _Runs:
         network, resolved = source.loaded.network, source.resolved
         architecture = source.loaded.facts.architecture
-        plain = source.planned()
+        planned = source.with_plan()
         others = {path: site.reseed() for path, site in resolved.items()}
         searching = others != dict(resolved)
         near_ties = any(site.has_near_ties for site in resolved.values())
         rounded = None
         if transform.fake_quantized is not None:
-            copied = transform.fake_quantized()(plain, architecture, exact, transform.parameters)
+            copied = transform.fake_quantized()(planned, architecture, exact, transform.parameters)
             rounded = NetworkSession(copied)
         lowered = {}
         if transform.name in _COMPUTED_LOW and not searching:
             lowered = {
-                low: _Lowered(plain, architecture, low, transform, exact) for low in _COMPUTED_IN
+                low: _Lowered(planned, architecture, low, transform, exact) for low in _COMPUTED_IN
             }
         return cls(
             transform,
-            NetworkSession(plain),
-            DoubleRun(plain, always=near_ties or searching or not is_continuous(network)),
+            NetworkSession(planned),
+            DoubleRun(planned, always=near_ties or searching or not is_continuous(network)),
             rounded,
             NetworkSession(swap(network, others)) if searching else None,
             lowered,
             near_ties,
         )
 
-    def allowed(
+    def run_case(
         self, case: Feeds, measures: Sequence[Measure]
     ) -> tuple[list[Array], list[_Allowed]]:
         """Run a size: return the expected outputs and the tolerances of each.
@@ -245,8 +245,8 @@ class _Runs:
             limit = _Limit(always[place], "float32 rounding")
             limit = limit.widen(tolerance.factor * max_abs(own, right), "float32 rounding")
             if reseeded is None and not self.near_ties:
-                most = MOST_ROUNDING * max_abs(own, np.zeros_like(own))
-                limit = limit.at_most(max(most, always[place]))
+                maximum = MOST_ROUNDING * max_abs(own, np.zeros_like(own))
+                limit = limit.at_most(max(maximum, always[place]))
             coarse_mean = 0.0
             if coarse is not None:
                 coarse_mean = tolerance.factor * mean_abs(coarse[place], right)
@@ -280,7 +280,7 @@ class _Lowered:
 
     def __init__(
         self,
-        plain: nn.Module,
+        network: nn.Module,
         architecture: str,
         low: str,
         own: Transform,
@@ -293,7 +293,7 @@ class _Lowered:
         if transform.fake_quantized is None:
             return
         try:
-            rounded = transform.fake_quantized()(plain, architecture, (), transform.parameters)
+            rounded = transform.fake_quantized()(network, architecture, (), transform.parameters)
         except UnsupportedModelError:  # not measured, or known not to be safe
             return
         if own.fake_quantized is not None:  # the steps of rounded weights and inputs

@@ -26,7 +26,7 @@ _SECONDS, _RUNS = 3.0, 20
 _BOUND = 36.0
 """Approximate limit for timing both files, in seconds."""
 
-_LEAST, _WARM_UP = 2, 2
+_MIN_RUNS, _WARM_UP = 2, 2
 """Runs of a file, and warm-up runs, in that time."""
 
 _LONGEST = 6.0
@@ -119,7 +119,7 @@ def choose_timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) 
     side = _SIDE
     while side > 32 and (
         quadratic * side**4 > _LARGEST_ATTENTION
-        or _rounds((side, side), seconds_per_pixel) < _LEAST
+        or _rounds((side, side), seconds_per_pixel) < _MIN_RUNS
     ):
         side //= 2
     return facts.round_up(side), facts.round_up(side)
@@ -144,7 +144,7 @@ def compare_speed(
     backend = "ort-cpu" if library else BODIES_BACKEND
     configurations = [session_configuration(path, backend) for path in (planned, full)]
     sizes: list[Size] = [image_size(*size)]
-    runs = max(_LEAST, min(_RUNS, _rounds(size, seconds_per_pixel)))
+    runs = max(_MIN_RUNS, min(_RUNS, _rounds(size, seconds_per_pixel)))
     rows: list[Row] = bench(configurations, sizes, seconds=_SECONDS, runs=runs)
     if any(row.reason is not None for row in rows):
         return None

@@ -175,10 +175,10 @@ def _below(
     fidelity: Fidelity, minimum: float | None, network: nn.Module, planned: Planned
 ) -> tuple[str, ...]:
     measure = fidelity.measure
-    wanted = measure.warning if minimum is None else minimum
-    limit = f"{'below' if measure.higher else 'above'} {measure.text(wanted)}"
+    required = measure.warning if minimum is None else minimum
+    limit = f"{'below' if measure.higher else 'above'} {measure.text(required)}"
     texts = []
-    if measure.misses(fidelity.mean, wanted):
+    if measure.misses(fidelity.mean, required):
         lowest = measure.text(measure.worst(fidelity.plan.values()))
         text = (
             f"the plan gives {measure.text(fidelity.mean)} in the mean of the images (worst: "
@@ -192,7 +192,7 @@ def _below(
             text += f". Worst sites: {worst}. Try {tries}"
         texts.append(text)
     trained = fidelity.trained_mean
-    if trained is not None and measure.misses(trained, wanted):
+    if trained is not None and measure.misses(trained, required):
         texts.append(
             f"this window and plan give {measure.text(trained)} against the network at its trained "
             f"window, {limit}. Omit `window_size`, or train the network at it"

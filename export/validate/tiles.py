@@ -128,9 +128,9 @@ def _compare_strips(restorer: Restorer, facts: Facts, tile: int) -> TilePsnr:
 
 def _measure(tiled: Mapping[int, Pixels], untiled: Pixels) -> TilePsnr:
     """Return the PSNR of images by the tile that they were run in."""
-    found = [(tile, clip_and_measure_psnr(image, untiled)) for tile, image in tiled.items()]
+    by_tile = [(tile, clip_and_measure_psnr(image, untiled)) for tile, image in tiled.items()]
     return tuple(
-        (tile, min(round(psnr, 1), PSNR_CEILING)) for tile, psnr in found if not math.isnan(psnr)
+        (tile, min(round(psnr, 1), PSNR_CEILING)) for tile, psnr in by_tile if not math.isnan(psnr)
     )
 
 

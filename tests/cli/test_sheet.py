@@ -15,7 +15,7 @@ from exported_files import swinir_files
 from nystra.cli.main import export_main, main
 from nystra.core.ports.port import Port
 from nystra.export.load.images import photographs
-from nystra.export.report.page import _most_changed
+from nystra.export.report.page import find_largest_change
 from nystra.export.report.scenes import find_shipped_scenes, scene_side, user_scenes
 from nystra.models.pretrained import checkpoint_path
 from nystra.runtime import ImageData, Session, read_image, write_image
@@ -143,10 +143,10 @@ def test_the_side_goes_by_the_scale() -> None:
 def test_the_part_that_changes_most() -> None:
     difference = np.zeros((100, 90), np.float32)
     difference[61:70, 30:40] = 1
-    top, left = _most_changed(difference, 2)
+    top, left = find_largest_change(difference, 2)
     assert top % 2 == left % 2 == 0
     assert difference[top : top + 40, left : left + 40].sum() == 90
-    assert _most_changed(difference[:20, :30], 1) == (0, 0)
+    assert find_largest_change(difference[:20, :30], 1) == (0, 0)
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from exports import export_session
 from nystra.core.errors import ValidationError
 from nystra.export.graph.precision import lowering
-from nystra.export.load.telling import choose_telling_inputs, telling_inputs
+from nystra.export.load.telling import choose_telling_inputs, find_telling_inputs
 from nystra.export.rewrite.sources import FileSource
 from nystra.export.validate import last_word
 from nystra.models import load
@@ -100,7 +100,9 @@ def test_a_module_that_ran_before_is_compared_as_it_is(tmp_path: Path) -> None:
 
 def _compared(parameters: int, *, changed: bool, quadratic: float = 0.0) -> list[tuple[int, ...]]:
     facts = load("swinir_x2_w16").facts
-    cases = telling_inputs(facts, 8, parameters, quadratic=quadratic, plain=False, changed=changed)
+    cases = find_telling_inputs(
+        facts, 8, parameters, quadratic=quadratic, photographs_only=False, changed=changed
+    )
     return [next(iter(case.feeds.values())).shape for case in cases]
 
 
@@ -122,7 +124,7 @@ def test_the_weights_of_a_network_that_is_a_graph_count(kind: str) -> None:
     if kind == "file":
         network.source = FileSource(source.path, source.model, source.graph_model)
     facts = load("swinir_x2_w16").facts
-    cases = choose_telling_inputs(network, facts, plain=False, changed=True)
+    cases = choose_telling_inputs(network, facts, photographs_only=False, changed=True)
     assert [len(next(iter(case.feeds.values()))) for case in cases] == [3, 1, 1]
 
 

@@ -54,13 +54,13 @@ def test_loops_over_windows_are_traced_at_their_size_alone(
 ) -> None:
     """PyTorch needs longer for any size than anyone waits."""
     traced: list[Any] = []
-    own = module_sites.plain_graph
+    own = module_sites.trace_network
 
-    def plain_graph(network: nn.Module, facts: Facts, opset: int, **options: Any) -> Any:
+    def trace(network: nn.Module, facts: Facts, opset: int, **options: Any) -> Any:
         traced.append(facts.sides)
         return own(network, facts, opset, **options)
 
-    monkeypatch.setattr(module_sites, "plain_graph", plain_graph)
+    monkeypatch.setattr(module_sites, "trace_network", trace)
     network = OwnNetwork.of(toys.lively(Windows()))
     loaded = load_fixed(network, FULL, {}, size)
     assert traced == [{"height": 96, "width": 96}]

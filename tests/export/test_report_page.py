@@ -38,7 +38,7 @@ def test_equal_sites_are_one_row() -> None:
 
 def test_a_page_holds_what_was_added(tmp_path: Path) -> None:
     page = Page("a <b> & c")
-    page.heading("<script>")
+    page.add_heading("<script>")
     page.paragraph("1 < 2")
     page.table(("x", "<y>"), [("&", '"')])
     pixels = np.linspace(-0.5, 1.5, 48, dtype=np.float32).reshape(4, 4, 3)

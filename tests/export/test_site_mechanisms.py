@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.implementation import implement
-from nystra.export.attention.landmark_tokens import pooling_matrix
+from nystra.export.attention.landmark_tokens import make_pooling
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import neutral, swap
 from nystra.models.geometry import TokenGeometry, WindowGeometry
@@ -128,7 +128,7 @@ def test_landmarks_of_frames_are_boxes(kind: str) -> None:
     geometry, qkv, table = video(bias=True, shift=0)
     planned = mechanism(kind, landmarks=(2, 4), iterations=2)
     q, k, v = partition(qkv, geometry)
-    pool = pooling_matrix((2, 4, 4), (1, 2, 4), qkv)  # 4 of 8 laid columns: one of each frame
+    pool = make_pooling((2, 4, 4), (1, 2, 4), qkv)  # 4 of 8 laid columns: one of each frame
     compute = {"nystra": nystrom_attention, "nystromformer": nystromformer_attention}[kind]
     out = compute(q, k, v, pool @ q, pool @ k, scale=geometry.scale, iterations=2)
     want = merge(out, qkv.shape[1:-1], geometry)

@@ -12,7 +12,7 @@ from golden_cases import compare, golden
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.full.sites import FEWEST_SCORES
 from nystra.export.attention.implementation import Form, implement
-from nystra.export.attention.landmark_tokens import MAX_OF_ONE_NODE, pooling_matrix
+from nystra.export.attention.landmark_tokens import MAX_OF_ONE_NODE, make_pooling
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.parameters import Nystra, NystraPublished
 from nystra.export.attention.nystromformer.parameters import Nystromformer
@@ -184,7 +184,7 @@ def test_exact_attention_over_a_map_of_any_size_is_one_node() -> None:
 def test_pooling_is_adaptive_average_pooling() -> None:
     torch.manual_seed(0)
     grid = torch.randn(1, 4, 7, 10)
-    pooled = pooling_matrix((7, 10), (3, 4), grid) @ grid.flatten(2).transpose(1, 2)
+    pooled = make_pooling((7, 10), (3, 4), grid) @ grid.flatten(2).transpose(1, 2)
     expected = torch.nn.functional.adaptive_avg_pool2d(grid, (3, 4))
     torch.testing.assert_close(pooled, expected.flatten(2).transpose(1, 2))
 

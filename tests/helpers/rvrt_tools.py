@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from golden_cases import compare
 from nystra.core.option_kinds import squarest_grid
-from nystra.export.attention.landmark_tokens import pooling_matrix
+from nystra.export.attention.landmark_tokens import make_pooling
 from nystra.models.geometry import WindowGeometry
 from nystra.models.sites import WindowSite
 from nystra.plugins.operators.attention_torch import nystrom_attention
@@ -54,7 +54,7 @@ def paper_windows(landmarks: int, iterations: int) -> Any:
 
     def attend(qkv: Tensor, _: Tensor | None, geometry: WindowGeometry) -> Tensor:
         q, k, v = partition(qkv, geometry)
-        pool = pooling_matrix(squarest_grid(geometry.tokens), squarest_grid(landmarks), qkv)
+        pool = make_pooling(squarest_grid(geometry.tokens), squarest_grid(landmarks), qkv)
         out = nystrom_attention(
             q,
             k,

@@ -172,5 +172,5 @@ def test_the_graph_prepares_as_the_runtime_and_pytorch_do(
         image = pixels.transpose(2, 0, 1)[None]
         (made,) = session.run({"input": np.repeat(image, 2, 0)}).values()
         np.testing.assert_allclose(made[:1], prepare(pixels, rule, 3), atol=1e-5)
-        tensor = Preparation(rule).prepared(torch.from_numpy(image))
+        tensor = Preparation(rule).prepare(torch.from_numpy(image))
         np.testing.assert_allclose(made[1:], tensor.numpy(), atol=1e-5)

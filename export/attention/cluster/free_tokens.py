@@ -55,13 +55,13 @@ def attend_free(
     own_v = cut(values)
     sums = cut(members).mT @ cut(records)  # (B, h, blocks, m, e + 1 or more)
     seen = sums.sum(2, keepdim=True) - sums
-    near = own_q @ own_k.mT + inside.mT.log()
+    own_logits = own_q @ own_k.mT + inside.mT.log()
     if key_before:
         exact = own_q @ k[:, :, :key_before].unsqueeze(2).mT
-        near = torch.cat([exact, near], -1)
+        own_logits = torch.cat([exact, own_logits], -1)
         exact_v = v[:, :, :key_before].unsqueeze(2)
         own_v = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], 3)
-    out = attend_clusters(own_q, centers.unsqueeze(2), seen, near, own_v, v.unsqueeze(2))
+    out = attend_clusters(own_q, centers.unsqueeze(2), seen, own_logits, own_v, v.unsqueeze(2))
     out = _grid(out, height, width, along)
     if first is None:
         return out

@@ -169,13 +169,13 @@ class Cluster(Windowed):
 
     def settings(self, geometry: Geometry) -> Sequence[Cluster]:
         """Return its usual setting first, then those of `_SETTINGS` and `_SIDES`."""
-        found = [self.at(geometry)]
+        candidates = [self.at(geometry)]
         for clusters, rounds, order in self._numbers():
             for side in (self.block,) if self.block else _SIDES:
                 tried = replace(self, clusters=clusters, block=side, rounds=rounds, order=order)
                 if not tried.fits(geometry):
-                    found.append(tried.at(geometry))
-        return [*dict.fromkeys(found)]
+                    candidates.append(tried.at(geometry))
+        return [*dict.fromkeys(candidates)]
 
     def _numbers(self) -> list[tuple[tuple[int, int] | None, int | None, int | None]]:
         """Return clusters, rounds and order: the given ones, or all that agree with these."""
@@ -264,10 +264,10 @@ class Cluster(Windowed):
     ) -> bool:
         axes = list(zip(geometry.window, geometry.shift, strict=True))
         uncut = not self.masked(geometry) or not any(cuts_a_block(*axis, side) for axis in axes)
-        most = MAX_BIAS_BLOCKS
+        limit = MAX_BIAS_BLOCKS
         if self.order:
-            most = covariance.MAX_BIAS_BLOCKS
-        few = count_blocks(geometry.window, side) <= most
+            limit = covariance.MAX_BIAS_BLOCKS
+        few = count_blocks(geometry.window, side) <= limit
         return side % block == 0 and uncut and few
 
 

@@ -76,7 +76,7 @@ def attend_tokens(
     own_v = keys.cut(grid_v)
     records = cluster_records(grid_k, grid_v, members, centers, mechanism.order or 0)
     sums = (keys.cut(members) * keys.real.unsqueeze(-1)).mT @ keys.cut(records)
-    near = own_q @ own_k.mT
+    own_logits = own_q @ own_k.mT
     exact_k = k[:, :, :key_before].unsqueeze(2)
     exact_v = v[:, :, :key_before].unsqueeze(2)
     exact = own_q @ exact_k.mT
@@ -86,12 +86,12 @@ def attend_tokens(
         pairs = bias.expand(*bias.shape[:2], q.shape[2], k.shape[2])[:, :, before:]
         pairs = pairs - pairs.amax((2, 3), keepdim=True)
         seen = _sum_seen(pairs[..., key_before:], sums, queries, keys)
-        near = near + _own(pairs[..., key_before:], queries, keys)
+        own_logits = own_logits + _own(pairs[..., key_before:], queries, keys)
         exact = exact + queries.cut(pairs[..., :key_before])
-    near = near.masked_fill(~keys.real.unsqueeze(-2), -torch.inf)
-    near = torch.cat([exact, near], -1)
+    own_logits = own_logits.masked_fill(~keys.real.unsqueeze(-2), -torch.inf)
+    own_logits = torch.cat([exact, own_logits], -1)
     values = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], -2)
-    out = attend_clusters(own_q, centers.unsqueeze(2), seen, near, values, v.unsqueeze(2))
+    out = attend_clusters(own_q, centers.unsqueeze(2), seen, own_logits, values, v.unsqueeze(2))
     return torch.cat([*first, queries.join(out)], 2)
 
 
@@ -134,15 +134,15 @@ def _sum_seen(
         queries: Their blocks.
         keys: Theirs, as many.
     """
-    rows = _averaging(queries, bias)
-    columns = _averaging(keys, bias)
+    rows = _averaging_matrix(queries, bias)
+    columns = _averaging_matrix(keys, bias)
     mean = rows @ bias.exp() @ columns.mT
     other_blocks = mean * (1 - torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device))
     seen: Tensor = (other_blocks @ sums.flatten(-2)).unflatten(-1, sums.shape[-2:])
     return seen
 
 
-def _averaging(blocks: Blocks, like: Tensor) -> Tensor:
+def _averaging_matrix(blocks: Blocks, like: Tensor) -> Tensor:
     """Return the matrix (blocks, N) that averages over the tokens of each block."""
     inside = blocks.real.to(like.dtype)
     matrix = like.new_zeros(len(inside), len(blocks.back))

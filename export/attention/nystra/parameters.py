@@ -77,7 +77,7 @@ class NystraPublished(Mechanism):
         """Return the parameters of `Nystra`, which files and written plans name."""
         iterations = self.iterations
         if iterations is None:
-            iterations = _published_iterations(architecture, hyper)
+            iterations = _choose_iterations(architecture, hyper)
         return Nystra(
             landmarks=self.landmarks,
             iterations=iterations,
@@ -88,7 +88,7 @@ class NystraPublished(Mechanism):
         )
 
 
-def _published_iterations(architecture: str, hyper: Mapping[str, Any]) -> int:
+def _choose_iterations(architecture: str, hyper: Mapping[str, Any]) -> int:
     if architecture == "uformer" and hyper.get("img_size", _DENOISING_SIZE) > _DENOISING_SIZE:
         return _DEBLURRING_ITERATIONS
     return _PUBLISHED_ITERATIONS.get(architecture, 6)

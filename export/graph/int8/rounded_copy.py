@@ -63,8 +63,8 @@ class _RoundingWriter(NodeWriter):
     def __init__(self, graph: onnx.GraphProto, ranges: Mapping[str, float]) -> None:
         super().__init__(graph)
         self._ranges = ranges
-        self._least = self.constant("nystra.least", np.float32(-127))
-        self._most = self.constant("nystra.most", np.float32(127))
+        self._minimum = self.constant("nystra.least", np.float32(-127))
+        self._maximum = self.constant("nystra.most", np.float32(127))
         self._tiny = ""
 
     def add_switches(self, layers: int) -> None:
@@ -84,7 +84,7 @@ class _RoundingWriter(NodeWriter):
         name = layer.node
         scaled = self.op("Div", [layer.source, step], f"{name}.scaled")
         integers = self.op("Round", [scaled], f"{name}.whole")
-        clipped = self.op("Clip", [integers, self._least, self._most], f"{name}.clipped")
+        clipped = self.op("Clip", [integers, self._minimum, self._maximum], f"{name}.clipped")
         return self.op("Mul", [clipped, step], f"{name}.rounded")
 
     def add_switch(self, layer: WeightLayer, place: int) -> tuple[str, str]:
@@ -93,7 +93,7 @@ class _RoundingWriter(NodeWriter):
         step = self.step(layer)
         absolute = self.op("Abs", [layer.source], f"{name}.absolute")
         largest = self.op("ReduceMax", [absolute], f"{name}.largest", keepdims=0)
-        own = self.op("Div", [largest, self._most], f"{name}.own")
+        own = self.op("Div", [largest, self._maximum], f"{name}.own")
         positive = self.op("Max", [own, self._tiny], f"{name}.positive")
         step = self.op("Where", [OWN_RANGES, positive, step], f"{name}.chosen_step")
         rounded = self.round_input(layer, step)
