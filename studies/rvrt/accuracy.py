@@ -4,8 +4,8 @@
 
 The folders hold the frames of one video, small and large, in the order of their names. All frames,
 or the first ``--frames``, are one input (ten of Vid4 take more than 6 GB), in PyTorch with the
-operators' CPU kernels; figures are means over frames, of the luma, the output in 8 bit, without a
-border left out.
+operators' CPU kernels; figures are means over frames, of the luma or with ``--channel rgb`` of all
+three channels, the output in 8 bit, without a border left out.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def frames(folder: Path) -> Array:
     return np.stack([read_image(path).pixels for path in sorted(folder.glob("*.png"))])
 
 
-def quality(video: Array, truth: Array) -> tuple[float, float]:
+def quality(video: Array, truth: Array, channel: str) -> tuple[float, float]:
     """Return the mean PSNR and SSIM over frames (t, H, W, 3), 0..1, the video rounded to 8 bit."""
     rounded = np.rint(np.clip(video, 0, 1) * 255) / 255
     pairs = list(zip(rounded, truth, strict=True))
     decibels, similarity = (
-        float(np.mean([measure(got, wanted, channel="y") for got, wanted in pairs]))
+        float(np.mean([measure(got, wanted, channel=channel) for got, wanted in pairs]))
         for measure in (psnr, ssim)
     )
     return decibels, similarity
@@ -68,15 +68,16 @@ def main() -> None:
     parser.add_argument("truths", type=Path)
     parser.add_argument("--plans", nargs="+", choices=PLANS, default=list(PLANS))
     parser.add_argument("--frames", type=int, help="of the video, an even number (all)")
+    parser.add_argument("--channel", choices=("y", "rgb"), default="y", help="luma (y), or all")
     options = parser.parse_args()
     torch.set_num_threads(1)
     model = load(options.checkpoint)
     small, truth = (frames(f)[: options.frames] for f in (options.inputs, options.truths))
     channels_first = torch.from_numpy(small.transpose(0, 3, 1, 2).astype(np.float32))
     enlarged = F.interpolate(channels_first, truth.shape[1:3], mode="bicubic")
-    figures = {"bicubic": quality(enlarged.permute(0, 2, 3, 1).numpy(), truth)}
-    for name in options.plans:
-        figures[name] = quality(restored(model, PLANS[name], small), truth)
+    videos = {"bicubic": enlarged.permute(0, 2, 3, 1).numpy()}
+    videos |= {name: restored(model, PLANS[name], small) for name in options.plans}
+    figures = {name: quality(video, truth, options.channel) for name, video in videos.items()}
     base = figures[options.plans[0]]
     for name, (decibels, similarity) in figures.items():
         lost = f"{base[0] - decibels:.2f} / {base[1] - similarity:.4f}"

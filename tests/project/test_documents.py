@@ -55,6 +55,11 @@ def test_the_steps_by_hand_are_those_of_make() -> None:
     assert "out/sheet.png" in echo
 
 
+def test_readme_is_short() -> None:
+    """A newcomer reads it whole; what takes longer has a page."""
+    assert len(README.split()) < 1400
+
+
 def test_every_command_of_the_manual_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
     names = "export|run|serve|validate|inspect|bench|check|build|deploy"
     pages = [README, *(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))]

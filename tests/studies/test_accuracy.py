@@ -53,7 +53,8 @@ def test_a_video_with_every_attention(
 ) -> None:
     write(tmp_path / "v.safetensors", EnlargingVideos(patch=8, window=8, width=8))
     folders = map(str, images(tmp_path, 2, 4, 16))
-    monkeypatch.setattr("sys.argv", ["accuracy", str(tmp_path / "v.safetensors"), *folders])
+    arguments = [str(tmp_path / "v.safetensors"), *folders, "--channel", "rgb"]
+    monkeypatch.setattr("sys.argv", ["accuracy", *arguments])
     accuracy.main()
     found = rows(capsys.readouterr().out)
     assert found.keys() == {"bicubic", *accuracy.PLANS}
@@ -69,7 +70,9 @@ def test_figures_of_a_video_are_means_over_frames() -> None:
     levels = [(round(255 * value) - 127.5) / 255 for value in (0.6, 0.7)]
     luma = [219 / 255 * level for level in levels]
     expected = np.mean([-20 * np.log10(value) for value in luma])
-    assert accuracy.quality(video, truth)[0] == pytest.approx(expected)
+    assert accuracy.quality(video, truth, "y")[0] == pytest.approx(expected)
+    expected = np.mean([-20 * np.log10(abs(level)) for level in levels])
+    assert accuracy.quality(video, truth, "rgb")[0] == pytest.approx(expected)
 
 
 def test_patches_with_every_attention(
