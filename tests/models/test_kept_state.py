@@ -292,7 +292,7 @@ class OfFactors(Net):
 OF_NO_EFFECT = [Unread, BySize, ByFunction, OfAttribute, OfSettings, OfFactors]
 
 
-@pytest.mark.parametrize("kind", one_in(2, OF_NO_EFFECT))
+@pytest.mark.parametrize("kind", one_in(3, OF_NO_EFFECT))
 def test_what_decides_nothing_is_taken_at_any_size(kind: type[Net], tmp_path: Path) -> None:
     network = kind().eval()
     path = export_module(network, tmp_path / "m.onnx", ExportOptions(speed=False)).model
