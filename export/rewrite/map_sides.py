@@ -59,7 +59,7 @@ def _read_sides(
     sizes: Sequence[int],
 ) -> tuple[Side, ...]:
     """Return the lengths of axes of a tensor for the sides of a map that are longer than 1."""
-    free = iter([builder.lasting_side(ir_value, axis) for axis in axes])
+    free = iter([builder.find_lasting_side(ir_value, axis) for axis in axes])
     return tuple(next(free) if size > 1 else 1 for size in sizes)
 
 

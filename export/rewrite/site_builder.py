@@ -111,7 +111,7 @@ class SiteBuilder(NodeBuilder):
             self._shapes[key] = self.op("Gather", sizes, torch.tensor([place]), axis=0)
         return self._shapes[key]
 
-    def lasting_side(self, value: ir.Value, axis: int) -> ir.Value:
+    def find_lasting_side(self, value: ir.Value, axis: int) -> ir.Value:
         """Return `free_side`; a number of images is that of an input, which is always there."""
         both = self.lengths(value)[axis], self.others(value)[axis]
         for graph_input in self.graph.inputs if axis == 0 else ():

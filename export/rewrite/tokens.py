@@ -206,10 +206,10 @@ class _Tokens:
             first, rows, columns = read.sizes(shape)
             if rows != read.sizes(builder.others(self.core.out))[1]:
                 rows = tuple(self._rows(self.core.q, self.core.q_as))
-            out = builder.reshape(out, (*self._leading(first), *rows, *columns))
+            out = builder.reshape(out, (*self._leading_lengths(first), *rows, *columns))
         return builder.transpose(out, inverse)
 
-    def _leading(self, first: tuple[int, ...]) -> list[Side]:
+    def _leading_lengths(self, first: tuple[int, ...]) -> list[Side]:
         """Return the lengths of the leading axes of the result; at most one is -1."""
         if not self.builder.free:
             return list(first)
@@ -307,8 +307,8 @@ def _make_product_zeros(builder: SiteBuilder, core: Attention) -> ir.Value:
     if product is None:
         raise NotOnMap("its scores are no product")
     shape = builder.lengths(product.node.outputs[0])
-    left = product.left_as.order
-    right = product.right_as.order
+    left_order = product.left_as.order
+    right_order = product.right_as.order
     sides: dict[int, Side] = {}
     leading = product.out_as.leading
     for at, axis in enumerate(product.out_as.order):
@@ -316,10 +316,10 @@ def _make_product_zeros(builder: SiteBuilder, core: Attention) -> ir.Value:
             sides[axis] = shape[axis]
         elif at < leading + product.out_as.rows:
             lag = leading - product.left_as.leading
-            sides[axis] = builder.side(product.left, left[at - lag])
+            sides[axis] = builder.side(product.left, left_order[at - lag])
         else:
             back = at - len(product.out_as.order)
-            sides[axis] = builder.side(product.right, right[back])
+            sides[axis] = builder.side(product.right, right_order[back])
     listed = [sides[axis] for axis in range(len(shape))]
     if all(isinstance(side, int) for side in listed):
         sizes = builder.constant(torch.tensor(listed))

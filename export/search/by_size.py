@@ -47,7 +47,7 @@ def find_varying(graph: ir.Graph, sized: Sized, other: Sized) -> frozenset[str]:
         names = [str(value.name) for value in node.outputs if value.name]
         if any(name in sized.data for name in names) or node.op_type == "ConstantOfShape":
             continue
-        parts = _varying_elements(node, sized, other, varying)
+        parts = _find_varying_elements(node, sized, other, varying)
         varying |= {name: part for name, part in zip(names, parts, strict=False) if part.any()}
     return frozenset(varying)
 
@@ -72,13 +72,13 @@ def longer_sizes(graph: ir.Graph, sized: Sized, other: Sized) -> list[list[Shape
         for length in _LONGER:
             long = length // unit * unit + pair[0]
             longer.append(
-                {name: _lengthen(own[name], other.shapes[name], pair, long) for name in names}
+                {name: _extend_shape(own[name], other.shapes[name], pair, long) for name in names}
             )
         listed.append(longer)
     return listed
 
 
-def _lengthen(
+def _extend_shape(
     own: tuple[int, ...],
     other: tuple[int, ...],
     pair: tuple[int, int],
@@ -109,7 +109,7 @@ def _count_values(term: Tensor) -> tuple[Tensor, Tensor]:
     return values, counts
 
 
-def _varying_elements(
+def _find_varying_elements(
     node: ir.Node,
     sized: Sized,
     other: Sized,
@@ -117,7 +117,7 @@ def _varying_elements(
 ) -> list[Tensor]:
     """Return for each result of a node which of its elements depend on the size."""
     if node.op_type in ("Shape", "Size") and node.domain == "":
-        return [_differing_lengths(node, sized, other)]
+        return [_find_differing_lengths(node, sized, other)]
     read = find_reads(node) if graphs_of(node) else iter(node.inputs)
     if not any(value is not None and str(value.name) in varying for value in read):
         return []
@@ -127,7 +127,7 @@ def _varying_elements(
     return _move_elements(node, sized, varying) or [torch.tensor(True) for _ in node.outputs]
 
 
-def _differing_lengths(node: ir.Node, sized: Sized, other: Sized) -> Tensor:
+def _find_differing_lengths(node: ir.Node, sized: Sized, other: Sized) -> Tensor:
     name = ""
     if node.inputs[0] is not None:
         name = str(node.inputs[0].name)

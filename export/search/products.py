@@ -172,7 +172,7 @@ def find_core(
     groups = first.out_as.sizes(scores)[0]
     if math.prod(groups) != math.prod(v_groups):
         return score.reason or "its weights are in another order than its scores"
-    swapped, straight = _numbering(score, w_as, v_groups, first, scores)
+    swapped, straight = _number_scores(score, w_as, v_groups, first, scores)
     reason = score.reason or (
         "" if straight else "its weights are in another order than its scores"
     )
@@ -205,7 +205,7 @@ def find_core(
         by_data=score.by_data,
         by_size=score.by_size,
         emptied=score.emptied,
-        reason=reason or _uneven(alpha),
+        reason=reason or _describe_uneven(alpha),
     )
 
 
@@ -223,7 +223,7 @@ def _full_shape(node: ir.Node, shapes: Sequence[Shape]) -> Shape:
     return tuple(sizes[axis] for axis in sorted(sizes))
 
 
-def _numbering(
+def _number_scores(
     score: Score,
     w_as: Matrices,
     groups: Shape,
@@ -269,7 +269,7 @@ def _in_groups(
     return reading(number.expand(like.shape), groups)
 
 
-def _uneven(alpha: Number) -> str:
+def _describe_uneven(alpha: Number) -> str:
     """Return why factors are not those of scores of one product each, or ""."""
     if isinstance(alpha, Tensor) and not bool((unshare(alpha) == alpha[:, :1, :1]).all()):
         return "its scores have a factor that differs between tokens"

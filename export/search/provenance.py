@@ -313,7 +313,7 @@ class Provenance:
     ) -> Attention:
         ir_value = step.node.inputs[at]
         value = step.inputs[at]
-        core = replace(core, mask=ir_value, by_size=tuple(step.varying_inputs()))
+        core = replace(core, mask=ir_value, by_size=tuple(step.list_varying_inputs()))
         if value is None or value.place is not None:
             return replace(core, by_data=True)
         mask = step.constant(at)

@@ -104,7 +104,7 @@ def add_term(
     return replace(
         score,
         beta=lighter(_sum(score.beta, as_number(other), sign)),
-        by_size=(*score.by_size, *step.varying_inputs()),
+        by_size=(*score.by_size, *step.list_varying_inputs()),
     )
 
 
@@ -200,7 +200,7 @@ def choose_score(step: Step, score: Score, at: int) -> Score | None:
     if number > _LOW:
         return score.but(f"scores are replaced by {number:.4g}")
     beta = torch.where(yes, numbers, mine)
-    score = replace(score, beta=beta, by_size=(*score.by_size, *step.varying_inputs()))
+    score = replace(score, beta=beta, by_size=(*score.by_size, *step.list_varying_inputs()))
     return _replace_scores(score, number, condition_value, at)
 
 

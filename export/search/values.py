@@ -233,7 +233,7 @@ class Step:
             raise ValueError(f"{self.node.op_type} without its input {at}")
         return self.sized.constant(ir_value)
 
-    def varying_inputs(self) -> list[ir.Value]:
+    def list_varying_inputs(self) -> list[ir.Value]:
         """Return the inputs without pixels whose elements depend on the size."""
         return [v for v in self.node.inputs if v is not None and str(v.name) in self.varying]
 

@@ -82,13 +82,13 @@ class Repeats:
         leaves, spec = tree_flatten((args, kwargs))
         arguments = (spec, *(_describe(leaf) for leaf in leaves))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        known = [kind for of, kind in self._kinds if of == number and kind.arguments == arguments]
+        kinds = [kind for of, kind in self._kinds if of == number and kind.arguments == arguments]
         if not tensors:
             return forward(*args, **kwargs)
-        if known:
-            if known[0].returns is None:  # it is still running, or returns more than tensors
+        if kinds:
+            if kinds[0].returns is None:  # it is still running, or returns more than tensors
                 return forward(*args, **kwargs)
-            return self._call(known[0], known[0].returns, path, tensors)
+            return self._call(kinds[0], kinds[0].returns, path, tensors)
         kind = _Kind(path, arguments)
         self._kinds.append((number, kind))
         name = str(len(self._kinds) - 1)
@@ -112,7 +112,7 @@ class Repeats:
         returned = CALL(tensors, sizes, ranks, name)
         return tree_unflatten(returned, returns)
 
-    def copied(self) -> dict[str, Copied]:
+    def list_calls(self) -> dict[str, Copied]:
         """Return the calls in a graph of the network, by name."""
         numbers = {id(kind): number for number, (_, kind) in enumerate(self._kinds)}
         return {
@@ -124,7 +124,7 @@ class Repeats:
 def _copy_call(network: nn.Module, first: str, path: str, number: str) -> Copied:
     """Return the call of a module at a path that has the structure of the first of its kind."""
 
-    def moved(name: str) -> str:
+    def name_in_copy(name: str) -> str:
         return path + name[len(first) :]
 
     module = network.get_submodule(first)
@@ -132,9 +132,11 @@ def _copy_call(network: nn.Module, first: str, path: str, number: str) -> Copied
         *module.named_parameters(first, remove_duplicate=False),
         *module.named_buffers(first, remove_duplicate=False),
     ]
-    weights = {name: moved(name) for name, _ in tensors}
+    weights = {name: name_in_copy(name) for name, _ in tensors}
     return Copied(
-        number, weights, {name: moved(name) for name, _ in module.named_modules(prefix=first)}
+        number,
+        weights,
+        {name: name_in_copy(name) for name, _ in module.named_modules(prefix=first)},
     )
 
 
@@ -175,9 +177,9 @@ def observe(network: nn.Module, inputs: tuple[Tensor, ...]) -> Observed:
     idle: dict[str, bool] = {}
     runs: Counter[str] = Counter()
 
-    def note(path: str, _: nn.Module, taken: Any, given: Any) -> None:
+    def note(path: str, _: nn.Module, inputs: Any, output: Any) -> None:
         runs[path] += 1
-        idle[path] = idle.get(path, True) and len(taken) == 1 and given is taken[0]
+        idle[path] = idle.get(path, True) and len(inputs) == 1 and output is inputs[0]
 
     modules = dict(network.named_modules())
     hooks = [module.register_forward_hook(partial(note, path)) for path, module in modules.items()]

@@ -50,9 +50,9 @@ def attach_bodies(model: onnx.ModelProto) -> None:
 def inline_bodies(model: onnx.ModelProto) -> PassResult:
     """Replace every nystra node of a model by its body, in place; the result is plain ONNX."""
     inlined = onnx.inliner.inline_local_functions(model)
-    kept = [opset for opset in inlined.opset_import if opset.domain != DOMAIN]
+    opsets = [opset for opset in inlined.opset_import if opset.domain != DOMAIN]
     del inlined.opset_import[:]
-    inlined.opset_import.extend(kept)
+    inlined.opset_import.extend(opsets)
     del inlined.functions[:]
     model.CopyFrom(inlined)
     return PassResult(model)

@@ -43,7 +43,7 @@ def check_parts(
     node: fx.Node,
     operator: Callable[..., Any],
     parts: Callable[..., Any],
-    given: Sequence[Any],
+    values: Sequence[Any],
     decided: Sequence[Condition],
 ) -> None:
     """Raise where the parts of an operator are right for some sizes only.
@@ -52,7 +52,7 @@ def check_parts(
         node: The operator.
         operator: Computes it for the values of its inputs.
         parts: Computes its parts.
-        given: Its inputs, with symbolic sizes.
+        values: Its inputs, with symbolic sizes.
         decided: What was decided by sizes when the parts were written.
 
     Raises:
@@ -63,12 +63,12 @@ def check_parts(
         return
     seen = set()
     for condition in decided:
-        own = condition.renamed(axes.symbols)
+        own = condition.rename(axes.symbols)
         if own.expression in seen:
             continue
         seen.add(own.expression)
         for lengths in sizes_deciding_otherwise(own, (), axes, axes.example, 1):
-            if not _is_same(operator, parts, [_value(one, axes, lengths) for one in given]):
+            if not _is_same(operator, parts, [_value(one, axes, lengths) for one in values]):
                 raise UnsupportedModelError(_text(node, own, lengths))
 
 

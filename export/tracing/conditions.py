@@ -24,7 +24,7 @@ from .alike import Observed, Repeats
 from .deciding_sizes import FreeAxes, Lengths, sizes_deciding_otherwise, value_of
 from .lowering import CHECKS, name_of
 from .shortcuts import without_fake_cache
-from .size_conditions import Condition, recording
+from .size_conditions import Condition, record_conditions
 from .torch_sizes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 _ALLOWED = 1e-4
@@ -54,17 +54,17 @@ class _Path:
     def later(self) -> list[tuple[Condition, list[Condition]]]:
         """Return the conditions after the last changed one, with those before each."""
         seen: list[Condition] = []
-        found = []
+        conditions = []
         last = self.changed[-1].expression if self.changed else None
         for condition in self.conditions:
             if any(condition.expression == one.expression for one in seen):
                 continue
             if last is None:
-                found.append((condition, list(seen)))
+                conditions.append((condition, list(seen)))
             elif condition.expression == last:
                 last = None
             seen.append(condition)
-        return found
+        return conditions
 
 
 def refuse_branches(
@@ -92,7 +92,7 @@ def refuse_branches(
     paths = [_Path(axes.example, conditions)]
     decided: dict[tuple[tuple[str, int], ...], Sequence[Condition]] = {}
     seen = set[tuple[Any, bool]]()
-    followed = 0
+    paths_followed = 0
     while paths:
         path = paths.pop(0)
         for condition, before in path.later():
@@ -100,15 +100,15 @@ def refuse_branches(
             seen.add((condition.expression, condition.result))
             if not is_new and not condition.is_own:
                 continue
-            most = _CASES if condition.is_own and is_new else 1
-            cases = sizes_deciding_otherwise(condition, before, axes, path.lengths, most)
+            limit = _CASES if condition.is_own and is_new else 1
+            cases = sizes_deciding_otherwise(condition, before, axes, path.lengths, limit)
             for size in cases:
                 if comparison.differs(size):
                     own = _own_otherwise(path.conditions, size) or condition
                     raise UnsupportedModelError(_text((*path.changed, own), size))
-            if not cases or not condition.is_own or not is_new or followed == _MOST_PATHS:
+            if not cases or not condition.is_own or not is_new or paths_followed == _MOST_PATHS:
                 continue
-            followed += 1
+            paths_followed += 1
             key = _key(cases[0])
             if key not in decided:
                 decided[key] = conditions_at(network, axes, cases[0], observed)
@@ -194,14 +194,14 @@ def conditions_at(
     copied = shared_copy(network)
     if observed is not None:
         Repeats(copied, observed)
-    with open_caches(copied), recording() as found:
+    with open_caches(copied), record_conditions() as conditions:
         try:
             with mode, torch.no_grad():
                 copied(*inputs)
         except Exception as error:  # what was decided before it failed is known
             if is_out_of_memory(error):
                 raise
-    return [condition.renamed(symbols) for condition in found]
+    return [condition.rename(symbols) for condition in conditions]
 
 
 def noise(shapes: Sequence[Sequence[int]], types: Sequence[torch.dtype]) -> list[Tensor]:

@@ -132,6 +132,6 @@ def merge_sizes(graph: ir.Graph) -> None:
         ends = (node.attributes.get(name) for name in ("start", "end"))
         sides = value.shape[slice(*(end.as_int() if end else None for end in ends))]
         sizes = tuple(str(side if isinstance(side, int) else side.value) for side in sides)
-        kept = first.setdefault(sizes, node.outputs[0])
-        if kept is not node.outputs[0] and "None" not in sizes:
-            ir.convenience.replace_all_uses_with(node.outputs[0], kept)
+        shared = first.setdefault(sizes, node.outputs[0])
+        if shared is not node.outputs[0] and "None" not in sizes:
+            ir.convenience.replace_all_uses_with(node.outputs[0], shared)

@@ -30,7 +30,7 @@ _MOST_IMAGES = 8
 
 _SMALL_SIDE = 16
 
-_KEPT = 1 << 17
+_CACHE_SIZE = 1 << 17
 """Values of conditions that are kept: each condition is asked for at the same sizes again."""
 
 _FUNCTIONS = {
@@ -72,7 +72,7 @@ class FreeAxes:
     limits: Mapping[str, tuple[int, int]]
 
     @classmethod
-    def of_inputs(cls, inputs: Sequence[Tensor], ports: Sequence[Port], least: int) -> FreeAxes:
+    def of_inputs(cls, inputs: Sequence[Tensor], ports: Sequence[Port], minimum: int) -> FreeAxes:
         """Return those of examples of some ports, whose sides are at least as many pixels."""
         shapes: list[tuple[int | str, ...]] = []
         example: dict[str, int] = {}
@@ -82,7 +82,7 @@ class FreeAxes:
             for place, name in free.items():
                 axis = port.axes[place]
                 example[name] = tensor.shape[place]
-                limits[name] = (least if axis in SIDES else 1, AXES[axis].largest)
+                limits[name] = (minimum if axis in SIDES else 1, AXES[axis].largest)
             shapes.append(tuple(free.get(place, n) for place, n in enumerate(tensor.shape)))
         symbols = {name: sympy.Symbol(name, integer=True, positive=True) for name in example}
         return cls(tuple(shapes), tuple(each.dtype for each in inputs), symbols, example, limits)
@@ -90,9 +90,9 @@ class FreeAxes:
     @classmethod
     def of(cls, program: ExportedProgram, names: Sequence[Mapping[int, str]]) -> FreeAxes:
         """Return those of a program; ``names`` are those of the axes of each input by number."""
-        given = set(program.graph_signature.user_inputs)
+        names_of_inputs = set(program.graph_signature.user_inputs)
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
-        inputs: list[Tensor] = [node.meta["val"] for node in nodes if node.name in given]
+        inputs: list[Tensor] = [node.meta["val"] for node in nodes if node.name in names_of_inputs]
         symbols: dict[Any, Any] = {}
         example: dict[str, int] = {}
         limits: dict[str, tuple[int, int]] = {}
@@ -119,8 +119,8 @@ class FreeAxes:
 
     def within(self, limits: Mapping[str, tuple[int, int]]) -> FreeAxes:
         """Return the same axes with other limits, by their names."""
-        known = {name: limit for name, limit in limits.items() if name in self.limits}
-        return replace(self, limits={**self.limits, **known})
+        applicable = {name: limit for name, limit in limits.items() if name in self.limits}
+        return replace(self, limits={**self.limits, **applicable})
 
     def shapes_of(self, lengths: Lengths) -> list[tuple[int, ...]]:
         """Return the shapes of the inputs for some lengths."""
@@ -131,9 +131,9 @@ class FreeAxes:
 
     def smallest(self) -> dict[str, int]:
         """Return small lengths: sides of 16 pixels, or more where that is required."""
-        least = {name: low for name, (low, _) in self.limits.items()}
+        lowest = {name: low for name, (low, _) in self.limits.items()}
         return {
-            name: low if name == "batch" or low > 1 else _SMALL_SIDE for name, low in least.items()
+            name: low if name == "batch" or low > 1 else _SMALL_SIDE for name, low in lowest.items()
         }
 
     def elements(self, lengths: Lengths) -> int:
@@ -159,7 +159,7 @@ def sizes_deciding_otherwise(
     before: Sequence[Condition],
     axes: FreeAxes,
     start: Lengths,
-    most: int,
+    limit: int,
 ) -> list[dict[str, int]]:
     """Return lengths for which a condition has another result: the smallest, and larger ones.
 
@@ -168,7 +168,7 @@ def sizes_deciding_otherwise(
         before: Those that are decided before it: they are decided as before where that can be.
         axes: The axes.
         start: Lengths for which it has its result.
-        most: Most lengths to return.
+        limit: Most lengths to return.
     """
     free = condition.names()
     own = [each.names() for each in before if each.is_own]
@@ -177,17 +177,17 @@ def sizes_deciding_otherwise(
         return []
     decided = others.union(*own)
     others_small = {name: n for name, n in axes.smallest().items() if name not in decided}
-    found = []
+    sizes = []
     for lengths in _candidates(condition, sorted(others), start, axes.smallest()):
         size = {**start, **others_small, **lengths}
         if not _is_allowed(size, axes, _MOST_PIXELS if condition.is_own else _FEW_PIXELS):
             continue
         if value_of(condition, size) is (not condition.result):
-            found.append(size)
-    same = [s for s in found if all(value_of(each, s) in (each.result, None) for each in before)]
-    found = sorted(same or found, key=axes.elements)
-    count = min(most, len(found))
-    return [found[len(found) * place // count] for place in range(count)]
+            sizes.append(size)
+    same = [s for s in sizes if all(value_of(each, s) in (each.result, None) for each in before)]
+    sizes = sorted(same or sizes, key=axes.elements)
+    count = min(limit, len(sizes))
+    return [sizes[len(sizes) * place // count] for place in range(count)]
 
 
 def _candidates(
@@ -195,8 +195,8 @@ def _candidates(
 ) -> Iterator[dict[str, int]]:
     numbers = {abs(int(each)) for each in condition.expression.atoms(sympy.Integer)}
     numbers |= {isqrt(each) for each in numbers}
-    near = (n + step for n in numbers for step in (-1, 0, 1))
-    for length in sorted({*_SIZES, *near}):
+    neighbors = (n + step for n in numbers for step in (-1, 0, 1))
+    for length in sorted({*_SIZES, *neighbors}):
         yield dict.fromkeys(names, length)
         if len(names) == 1:
             continue
@@ -240,7 +240,7 @@ def _compile(expression: Any) -> Callable[..., Any] | None:
     return compiled
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHE_SIZE)
 def _value_at(expression: Any, lengths: tuple[int, ...]) -> bool | None:
     compiled = _compile(expression)
     try:

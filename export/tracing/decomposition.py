@@ -20,7 +20,7 @@ from ...models.torch_internals import (
 from .checked_parts import check_parts, place_of
 from .lowering import without_writes
 from .pooling import is_pooling_of_any_size, pool
-from .size_conditions import recording
+from .size_conditions import record_conditions
 
 Table = Mapping[Any, Callable[..., Any]]
 """Operator -> the function of other operators that it is."""
@@ -65,7 +65,7 @@ def write_parts(
     parts: Callable[..., Any],
     table: Table,
     *,
-    kept: bool = False,
+    keep: bool = False,
 ) -> bool:
     """Write the operators of a function instead of a node; return whether that was done.
 
@@ -74,17 +74,17 @@ def write_parts(
         node: The node.
         parts: The function.
         table: What operators that it calls are written as.
-        kept: Whether operators that it calls stay that are made of others.
+        keep: Whether operators that it calls stay that are made of others.
     """
     leaves, spec = tree_flatten((node.args, node.kwargs))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
-    given = [leaves[place] for place in places]
-    values = [source.meta.get("val") for source in given]
+    sources = [leaves[place] for place in places]
+    values = [source.meta.get("val") for source in sources]
     modes = [value.fake_mode for value in values if hasattr(value, "fake_mode")]
     if not modes:
         return False
 
-    def filled(function: Callable[..., Any]) -> Callable[..., Any]:
+    def bind(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*values: Any) -> Any:
             arguments = list(leaves)
             for place, value in zip(places, values, strict=True):
@@ -94,26 +94,28 @@ def write_parts(
 
         return run
 
-    traced = make_fx(filled(parts), decomposition_table=dict(table), pre_dispatch=kept)
+    traced = make_fx(bind(parts), decomposition_table=dict(table), pre_dispatch=keep)
     try:
-        with torch.no_grad(), modes[0], recording(place_of(node)) as decided:
-            made = traced(*values)
+        with torch.no_grad(), modes[0], record_conditions(place_of(node)) as decided:
+            module = traced(*values)
     except Exception:  # noqa: BLE001 - it may need more than values: all is decomposed
         return False
-    known = {"placeholder", "call_function", "output"}
-    if not {one.op for one in made.graph.nodes} <= known or not without_writes(made.graph):
+    supported = {"placeholder", "call_function", "output"}
+    if not {one.op for one in module.graph.nodes} <= supported or not without_writes(module.graph):
         return False
     if callable(node.target):
-        check_parts(node, filled(node.target), made, values, decided)
-    copies = dict(zip((n for n in made.graph.nodes if n.op == "placeholder"), given, strict=True))
+        check_parts(node, bind(node.target), module, values, decided)
+    copies = dict(
+        zip((n for n in module.graph.nodes if n.op == "placeholder"), sources, strict=True)
+    )
     meta = {key: value for key, value in node.meta.items() if key != "val"}
     with graph.inserting_before(node):
-        for one in made.graph.nodes:
+        for one in module.graph.nodes:
             if one.op == "call_function":
                 args, kwargs = fx.map_arg((one.args, one.kwargs), copies.__getitem__)
                 copies[one] = graph.call_function(one.target, args, kwargs)
                 copies[one].meta = meta | {"val": one.meta["val"]}
-    results: Any = made.graph.output_node().args[0]
+    results: Any = module.graph.output_node().args[0]
     return _replace(graph, node, fx.map_arg(results, copies.__getitem__))
 
 

@@ -37,8 +37,8 @@ def examples_of(facts: Facts) -> tuple[Tensor, ...]:
     this size would fix the sides of the graph.
     """
     size = facts.sides or image_size(*(cells * facts.cell - 1 for cells in _CELLS))
-    whole = trace_size(facts.inputs, size)
-    arrays = [np.zeros(port.shape(whole), port.dtype) for port in facts.inputs]
+    lengths = trace_size(facts.inputs, size)
+    arrays = [np.zeros(port.shape(lengths), port.dtype) for port in facts.inputs]
     return tuple(map(torch.from_numpy, arrays))
 
 
@@ -50,21 +50,21 @@ def describe_fixed_shape(inputs: Sequence[Port]) -> str:
     return "x".join(str(lengths.get(axis, _FEWEST_STEPS)) for axis in first.axes)
 
 
-def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], ...] | None:
+def dynamic_shapes(ports: Sequence[Port], minimum: int) -> tuple[dict[int, Any], ...] | None:
     """Return the free axes of each input by number, or None if there are none.
 
     Axes of the same name are the same `Dim`.
 
     Args:
         ports: Ports of the inputs.
-        least: Smallest side, in pixels.
+        minimum: Smallest side, in pixels.
     """
     axes: dict[str, Any] = {}
     shapes = []
     for port in ports:
         for place, name in port.free_axes().items():
             axis = port.axes[place]
-            smallest = least if axis in SIDES else 1
+            smallest = minimum if axis in SIDES else 1
             axes.setdefault(name, Dim(name, min=smallest, max=AXES[axis].largest))
         shapes.append({place: axes[name] for place, name in port.free_axes().items()})
     return tuple(shapes) if axes else None
@@ -116,8 +116,8 @@ def shapes_of(
     if "batch" not in facts.inputs[0].lengths:
         size["batch"] = batch
     size["steps"] = _FEWEST_STEPS + batch  # another number where the number of images is another
-    whole = own_sizes(facts.inputs, size)
-    return {port.name: tuple(port.shape(whole)) for port in facts.inputs}
+    lengths = own_sizes(facts.inputs, size)
+    return {port.name: tuple(port.shape(lengths)) for port in facts.inputs}
 
 
 def unit_of(facts: Facts) -> int:

@@ -60,7 +60,7 @@ def write_attention(graph: fx.Graph, finite: Collection[str], *, in_pieces: bool
         elif node.args[0].meta["val"].dim() == _AXES:
             continue
         parts = functools.partial(_of_four_axes, attend)
-        written = write_parts(graph, node, parts, {}, kept=True) or written
+        written = write_parts(graph, node, parts, {}, keep=True) or written
     if written:
         _reshape_views(graph)
     return written
@@ -111,8 +111,8 @@ def _with_whole_mask(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **named: Any
 ) -> Tensor:
     """Return the attention of (B, h, N, d) tensors; onnxruntime's takes whole masks of pairs."""
-    whole = mask.expand([*mask.shape[:-2], query.shape[-2], key.shape[-2]])
-    return F.scaled_dot_product_attention(query, key, value, whole, **named)
+    expanded = mask.expand([*mask.shape[:-2], query.shape[-2], key.shape[-2]])
+    return F.scaled_dot_product_attention(query, key, value, expanded, **named)
 
 
 def _zeros_where_hidden(

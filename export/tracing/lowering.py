@@ -84,8 +84,8 @@ def _remove_unread(graph: fx.Graph) -> None:
 def name_of(node: fx.Node) -> str:
     """Return the name of a node's operator without its overload, or ""."""
     target = node.target
-    known = isinstance(target, OpOverload)
-    return target._schema.name.partition("::")[2] if known else ""  # type: ignore[union-attr]
+    is_overload = isinstance(target, OpOverload)
+    return target._schema.name.partition("::")[2] if is_overload else ""  # type: ignore[union-attr]
 
 
 def _without_write(graph: fx.Graph, node: fx.Node) -> bool:
@@ -112,18 +112,18 @@ def _without_write(graph: fx.Graph, node: fx.Node) -> bool:
     with graph.inserting_before(node):
         value = graph.call_function(pure, node.args, node.kwargs)
         value.meta = dict(node.meta)
-        whole = value
+        updated = value
         for view in chain:
             parent = view.args[0]
-            arguments = (parent, whole, *view.args[1:])
-            whole = graph.call_function(_PARTS[view.target], arguments, view.kwargs)
-            whole.meta = dict(parent.meta)
+            arguments = (parent, updated, *view.args[1:])
+            updated = graph.call_function(_PARTS[view.target], arguments, view.kwargs)
+            updated.meta = dict(parent.meta)
 
     def later(user: fx.Node) -> bool:
         return order.get(user, -1) > order[node]
 
     node.replace_all_uses_with(value)
-    base.replace_all_uses_with(whole, later)
+    base.replace_all_uses_with(updated, later)
     graph.erase_node(node)
     return True
 
@@ -172,8 +172,8 @@ def _is_alias(node: fx.Node) -> bool:
 def _copies(node: fx.Node) -> bool:
     """Return whether an operator that converts its input returns a copy in any case."""
     schema: Any = node.target._schema  # type: ignore[union-attr]
-    given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False))
-    return bool((given | node.kwargs).get("copy"))
+    named = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False))
+    return bool((named | node.kwargs).get("copy"))
 
 
 def _same(graph: fx.Graph, node: fx.Node) -> bool:

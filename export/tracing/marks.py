@@ -40,8 +40,8 @@ def _call(values: Sequence[Tensor], sizes: Any, ranks: Any, name: str) -> list[T
 
 @_call.register_fake
 def _(values: Sequence[Tensor], sizes: Any, ranks: Any, name: str) -> list[Tensor]:
-    left = iter(sizes)
-    return [values[0].new_empty([next(left) for _ in range(rank)]) for rank in ranks]
+    sides = iter(sizes)
+    return [values[0].new_empty([next(sides) for _ in range(rank)]) for rank in ranks]
 
 
 MARK = torch.ops.nystra_marks.mark.default

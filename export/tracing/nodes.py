@@ -101,5 +101,5 @@ def _remainder(tensor: Any, divisor: Any) -> Any:
 def _sort(tensor: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
     """Translate a sort as TopK of all elements, which is stable: equal ones keep their order."""
     axis = dim % len(tensor.shape)
-    whole = op.Shape(tensor, start=axis, end=axis + 1)
-    return op.TopK(tensor, whole, axis=axis, largest=int(descending), sorted=1)
+    length = op.Shape(tensor, start=axis, end=axis + 1)
+    return op.TopK(tensor, length, axis=axis, largest=int(descending), sorted=1)

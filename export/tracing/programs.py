@@ -27,7 +27,7 @@ from .deciding_sizes import FreeAxes, sizes_deciding_otherwise
 from .examples import by_argument, dynamic_shapes, examples_of, images_of, limit_axes, limits_of
 from .lowering import lower_graph, name_of
 from .shortcuts import without_fake_cache
-from .size_conditions import Condition, recording
+from .size_conditions import Condition, record_conditions
 from .size_fault import find_limits, size_fault
 from .time_limit import BRANCHES, within_limit
 from .values_read import refuse_values_read
@@ -106,21 +106,21 @@ def export_program(
             raise TraceError(fault) from other
     names = [port.free_axes() for port in ports]
     axes = FreeAxes.of(program, names).within(limits)
-    conditions = [condition.renamed(axes.symbols) for condition in conditions]
+    conditions = [condition.rename(axes.symbols) for condition in conditions]
     if _may_be_otherwise(conditions, axes):
-        whole = program
+        full = program
         if repeats is not None:  # calls cannot be run
-            whole = _program(shared_copy(network), examples, free)
-            axes = FreeAxes.of(whole, names).within(limits)
+            full = _program(shared_copy(network), examples, free)
+            axes = FreeAxes.of(full, names).within(limits)
         with within_limit(ports, BRANCHES):
-            refuse_branches(whole, conditions, network, partial(_outputs, network), axes, observed)
+            refuse_branches(full, conditions, network, partial(_outputs, network), axes, observed)
     before = copy.deepcopy(program.graph_module.graph)
     if lower_graph(program.graph_module.graph):
         program.graph_module.recompile()
     else:
         program.graph_module.graph = before
         program = program.run_decompositions({})
-    return program, {} if repeats is None else repeats.copied()
+    return program, {} if repeats is None else repeats.list_calls()
 
 
 def _trace(
@@ -131,7 +131,7 @@ def _trace(
 ) -> tuple[ExportedProgram, Repeats | None, list[Condition]]:
     traced = shared_copy(network)
     repeats = None if observed is None else Repeats(traced, observed)
-    with recording() as conditions:
+    with record_conditions() as conditions:
         return _program(traced, examples, free), repeats, conditions
 
 
@@ -143,11 +143,11 @@ def _may_be_otherwise(conditions: Sequence[Condition], axes: FreeAxes) -> bool:
 
 def _outputs(network: nn.Module, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the outputs of a network as it was given, or as it is where sites replace a part."""
-    given = getattr(network, "given", None)
-    if isinstance(given, GivenNetwork) and not find_sites(network):
-        found = given.outputs_for(inputs)
-        if found is not None:
-            return found
+    original = getattr(network, "given", None)
+    if isinstance(original, GivenNetwork) and not find_sites(network):
+        outputs = original.outputs_for(inputs)
+        if outputs is not None:
+            return outputs
     with torch.no_grad():
         returned = shared_copy(network)(*(tensor.clone() for tensor in inputs))
     return (returned,) if isinstance(returned, Tensor) else tuple(returned)

@@ -122,9 +122,9 @@ def decompose_where_needed(program: ExportedProgram) -> Iterator[None]:
 
     Operators that PyTorch decomposes by default may remain, and may have no translation.
     """
-    whole: Any = program.run_decompositions
+    run_decompositions: Any = program.run_decompositions
 
-    def decomposed(table: Table | None = None, **others: Any) -> Any:
+    def decompose_needed(table: Table | None = None, **others: Any) -> Any:
         outputs = program.graph.output_node()
         before = [str(result) for result in outputs.args[0]]
         done = table is not None and decompose(program.graph, table)
@@ -133,9 +133,9 @@ def decompose_where_needed(program: ExportedProgram) -> Iterator[None]:
         if done:
             program.graph_module.recompile()
             return program
-        return whole(table, **others)
+        return run_decompositions(table, **others)
 
-    vars(program)["run_decompositions"] = decomposed
+    vars(program)["run_decompositions"] = decompose_needed
     try:
         yield
     finally:
@@ -159,7 +159,7 @@ def promote_where_needed(
     finite = finite_constants(program)
 
     def change(promote: Any) -> Any:
-        def promoted(graph: fx.GraphModule) -> None:
+        def promote_if_needed(graph: fx.GraphModule) -> None:
             sized = write_sizes(graph.graph)
             attention = write_attention(graph.graph, finite, in_pieces=in_pieces)
             if sized or attention:
@@ -167,14 +167,14 @@ def promote_where_needed(
             if not all(_is_of_one_type(node) for node in graph.graph.nodes):
                 promote(graph)
 
-        return promoted
+        return promote_if_needed
 
     return _change(_fx_passes, "insert_type_promotion_nodes", change)
 
 
 _aten = torch.ops.aten
 
-_WHOLE = {torch.int64, torch.bool}
+_INTEGRAL = {torch.int64, torch.bool}
 
 
 def _is_of_one_type(node: fx.Node) -> bool:
@@ -185,7 +185,7 @@ def _is_of_one_type(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload) or target.namespace != "aten":
         return node.op != "get_attr"  # a graph within the graph
-    made = node.meta.get("val")
+    result = node.meta.get("val")
     if target.overloadpacket in (_aten._to_copy, _aten.sym_size):
         return True
     types = tensor_types_of(node)
@@ -194,6 +194,11 @@ def _is_of_one_type(node: fx.Node) -> bool:
     if types <= {torch.float32}:
         return True
     fractions = any(isinstance(argument, float) for argument in node.args)
-    if len(types) > 1 or not types <= _WHOLE or fractions or not isinstance(made, torch.Tensor):
+    if (
+        len(types) > 1
+        or not types <= _INTEGRAL
+        or fractions
+        or not isinstance(result, torch.Tensor)
+    ):
         return False
-    return made.dtype in {*types, torch.bool}
+    return result.dtype in {*types, torch.bool}

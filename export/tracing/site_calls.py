@@ -132,8 +132,8 @@ def record_calls(network: nn.Module) -> tuple[nn.Module, SiteCalls]:
         fills them.
     """
     copied, calls = shared_copy(network), SiteCalls()
-    for found in find_sites(copied):
-        site: Any = found.module
+    for found_site in find_sites(copied):
+        site: Any = found_site.module
         site.implementation = _Recorded(site, site.implementation, calls)
     return copied, calls
 

@@ -74,7 +74,7 @@ class SiteGraph:
             TraceError: A mechanism cannot be traced, or the optimizer takes too long.
         """
         model = self.model.clone()
-        sites: dict[str, Any] = {found.path: found.module for found in find_sites(self.network)}
+        sites: dict[str, Any] = {entry.path: entry.module for entry in find_sites(self.network)}
         for node in [node for node in model.graph if node.domain == SITE]:
             path = str(node.name)
             try:
@@ -87,9 +87,9 @@ class SiteGraph:
             model.opset_imports[DOMAIN] = VERSION
         with within_limit(self.facts.inputs, CONVERSION):
             merge_sizes(model.graph)
-            made = optimize_graph(model)
-        tidy(made, self.facts.inputs, self.facts.outputs)
-        return made
+            optimized = optimize_graph(model)
+        tidy(optimized, self.facts.inputs, self.facts.outputs)
+        return optimized
 
     def _trace_once(self, node: ir.Node, site: Any, mechanism: Mechanism) -> onnx.ModelProto:
         """Return the mechanism at the node of a site; equal ones are traced once."""
@@ -153,11 +153,11 @@ def _find_site(network: nn.Module, scope: str) -> str:
     """
     paths = [site.path for site in find_sites(network)]
     inside = [path for path in paths if not scope or path.startswith(f"{scope}.")]
-    found = [scope] if scope in paths else inside
-    if len(found) != 1:
-        names = ", ".join(found) or "none"
+    candidates = [scope] if scope in paths else inside
+    if len(candidates) != 1:
+        names = ", ".join(candidates) or "none"
         raise TraceError(f"the sites that {scope or 'the network'} calls ({names}) cannot be told")
-    return found[0]
+    return candidates[0]
 
 
 def _replace_node(graph: ir.Graph, node: ir.Node, nodes: list[ir.Node]) -> None:

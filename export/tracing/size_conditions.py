@@ -72,7 +72,7 @@ class Condition:
         """Return the names of its symbols."""
         return set(list_symbols(self.expression))
 
-    def renamed(self, names: Mapping[Any, Any]) -> Condition:
+    def rename(self, names: Mapping[Any, Any]) -> Condition:
         """Return the condition of other symbols."""
         expression = self.expression.xreplace(dict(names))
         return Condition(expression, self.result, self.where, self.is_own, self.number)
@@ -85,29 +85,29 @@ def list_symbols(expression: Any) -> Mapping[str, Any]:
 
 
 @contextmanager
-def recording(where: str | None = None) -> Iterator[list[Condition]]:
+def record_conditions(where: str | None = None) -> Iterator[list[Condition]]:
     """Record what is decided by the sizes of tensors within a block.
 
     Args:
         where: The statement that all of it belongs to. None: it is the one that runs, and what
             nystra decides is left out.
     """
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     evaluate = ShapeEnv.evaluate_expr
 
-    def recorded(env: Any, expression: Any, *given: Any, **named: Any) -> Any:
-        result = evaluate(env, expression, *given, **named)
+    def evaluate_and_record(env: Any, expression: Any, *arguments: Any, **named: Any) -> Any:
+        result = evaluate(env, expression, *arguments, **named)
         if getattr(expression, "free_symbols", None):
             place = _place(sys._getframe(1)) if where is None else (where, False)
             if place is not None:
-                found.append(_condition(expression, result, *place))
+                conditions.append(_condition(expression, result, *place))
         return result
 
     environment: Any = ShapeEnv
-    environment.evaluate_expr = recorded
+    environment.evaluate_expr = evaluate_and_record
     try:
         with _without_texts(), _without_bits():
-            yield found
+            yield conditions
     finally:
         environment.evaluate_expr = evaluate
 
@@ -152,7 +152,7 @@ def _without_bits() -> Iterator[None]:
     def other_than(name: str) -> Any:
         sign, compute = _BITS[name]
 
-        def computed(size: Any, number: Any) -> Any:
+        def compute_or_refuse(size: Any, number: Any) -> Any:
             is_number = type(number) is int and number >= 0
             if compute is not None and is_number and (sign != "&" or not number & (number + 1)):
                 return compute(size, number)
@@ -165,7 +165,7 @@ def _without_bits() -> Iterator[None]:
                 "size, or use `//`, `%` and `*`"
             )
 
-        return computed
+        return compute_or_refuse
 
     for name in before:
         setattr(torch.SymInt, name, other_than(name))
@@ -178,12 +178,12 @@ def _without_bits() -> Iterator[None]:
 
 def _is_in_message(file: str, line: int) -> bool:
     """Return whether a line belongs to a statement that only checks or says something."""
-    around = [
+    enclosing = [
         statement for statement in _statements(file) if statement.lineno <= line <= _end(statement)
     ]
-    if not around:
+    if not enclosing:
         return False
-    innermost = min(around, key=lambda statement: _end(statement) - statement.lineno)
+    innermost = min(enclosing, key=lambda statement: _end(statement) - statement.lineno)
     if isinstance(innermost, ast.Expr) and isinstance(innermost.value, ast.Call):
         return bool(_MESSAGES.search(ast.unparse(innermost.value.func).lower()))
     return isinstance(innermost, (ast.Assert, ast.Raise))

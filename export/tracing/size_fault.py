@@ -33,14 +33,14 @@ def size_fault(error: BaseException, network: nn.Module, axes: FreeAxes) -> str 
     if not any(part in text for part in _TEXTS):
         return None
     named = {name for name in axes.example if re.search(rf"\b{re.escape(name)}\b", text)}
-    found = [
+    faults = [
         condition
         for condition in conditions_at(network, axes, axes.example)
         if named & condition.names() or not named
     ]
     deciding = [
         condition
-        for condition in found
+        for condition in faults
         if sizes_deciding_otherwise(condition, (), axes, axes.example, 1)
     ]
     deciding.sort(key=lambda condition: not condition.is_own)
@@ -70,14 +70,14 @@ def find_limits(
         return {}
     conditions = conditions_at(network, axes, axes.example)
     bounds = [each for each in conditions if _is_bound(each) and len(each.names()) == 1]
-    found = {}
+    limits = {}
     for name in sorted({name for each in bounds for name in each.names()}):
         own = [each for each in bounds if name in each.names()]
         start, (low, high) = axes.example[name], axes.limits[name]
         below = _extend(own, name, range(start, low - 1, -1))
         above = _extend(own, name, range(start, min(high, _LARGEST) + 1))
-        found[name] = below, high if above == _LARGEST else above
-    return {name: limit for name, limit in found.items() if limit != axes.limits[name]}
+        limits[name] = below, high if above == _LARGEST else above
+    return {name: limit for name, limit in limits.items() if limit != axes.limits[name]}
 
 
 def _extend(conditions: Sequence[Condition], name: str, lengths: Sequence[int]) -> int:

@@ -65,9 +65,9 @@ _PARTS: dict[Any, Any] = {
 
 
 def _takes_size(node: fx.Node) -> bool:
-    found: list[fx.Node] = []
-    fx.map_arg((node.args, node.kwargs), found.append)
-    return any(_is_size(one) for one in found)
+    nodes: list[fx.Node] = []
+    fx.map_arg((node.args, node.kwargs), nodes.append)
+    return any(_is_size(one) for one in nodes)
 
 
 def write_sizes(graph: fx.Graph) -> bool:
@@ -94,19 +94,19 @@ def tensor_types_of(node: fx.Node) -> set[torch.dtype]:
 
 def _operands_of(node: fx.Node) -> dict[str, Any]:
     """Return the tensors and numbers that an operator computes with, by the names of parameters."""
-    given = _list_arguments(node)
-    types = _types_of(node.target) if given else {}
-    return {name: value for name, value in given.items() if types[name] in _NUMBERS | _TENSORS}
+    arguments = _list_arguments(node)
+    types = _types_of(node.target) if arguments else {}
+    return {name: value for name, value in arguments.items() if types[name] in _NUMBERS | _TENSORS}
 
 
 def _list_arguments(node: fx.Node) -> dict[str, Any]:
     """Return the arguments of an operator of PyTorch that decide the type of its result."""
     target = node.target
-    known = isinstance(target, OpOverload)
-    if not known or target.namespace not in ("aten", "prims"):  # type: ignore[union-attr]
+    is_overload = isinstance(target, OpOverload)
+    if not is_overload or target.namespace not in ("aten", "prims"):  # type: ignore[union-attr]
         return {}
-    given = dict(zip(_types_of(target), node.args, strict=False)) | node.kwargs
-    return {name: value for name, value in given.items() if name not in _NO_OPERANDS}
+    arguments = dict(zip(_types_of(target), node.args, strict=False)) | node.kwargs
+    return {name: value for name, value in arguments.items() if name not in _NO_OPERANDS}
 
 
 def _types_of(overload: Any) -> dict[str, str]:
@@ -191,7 +191,7 @@ def _overload_of_tensors(node: fx.Node) -> Any:
 
 def _convert(graph: fx.Graph, node: fx.Node, value: Any, kind: torch.dtype) -> fx.Node:
     """Return a tensor or number as a tensor of a type, computed before a node."""
-    made: Tensor = node.meta["val"]
+    result: Tensor = node.meta["val"]
     aten, shape = torch.ops.aten, ()
     convert: Any = aten.scalar_tensor.default
     if _is_tensor(value):
@@ -200,7 +200,7 @@ def _convert(graph: fx.Graph, node: fx.Node, value: Any, kind: torch.dtype) -> f
         convert, shape = aten._to_copy.default, value.meta["val"].shape
     with graph.inserting_before(node):
         tensor = graph.call_function(convert, (value,), {"dtype": kind})
-    tensor.meta = {**node.meta, "val": made.new_empty(shape, dtype=kind)}
+    tensor.meta = {**node.meta, "val": result.new_empty(shape, dtype=kind)}
     return tensor
 
 

@@ -87,7 +87,7 @@ def graph_of(
         Exception: Any error of PyTorch's tracer.
     """
     names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
-    with _tracing(), within_limit(facts.inputs):
+    with _trace_plainly(), within_limit(facts.inputs):
         program, copied = program_of(network, facts, once=once)
     axes = FreeAxes.of(program, [port.free_axes() for port in facts.inputs])
     with within_limit(facts.inputs, CONVERSION), parts_checked(axes):
@@ -107,26 +107,26 @@ def convert_program(
     """Return the graph of a program, not optimized; ``copied`` names the parts of its calls."""
     traced = opset if fused else min(opset, _NEWEST_IN_PIECES)
     with (
-        _tracing(),
+        _trace_plainly(),
         translations_once(),
         signatures_once(),
         without_quadratic_rules(),
         promote_where_needed(program, in_pieces=traced <= _NEWEST_IN_PIECES),
     ):
-        made = _write(program, traced, inputs, outputs)
-        if made is None:
+        converted = _write(program, traced, inputs, outputs)
+        if converted is None:
             raise ExportError("torch.onnx.export returned no program")
-        expand_calls(made.model, copied, network)
-        center_norms(made.model.graph)
-        cut_transforms(made.model.graph)
+        expand_calls(converted.model, copied, network)
+        center_norms(converted.model.graph)
+        cut_transforms(converted.model.graph)
         # Most nodes have an equal one. The optimizer merges them only after a rule that compares
         # every node with every other, which takes most of the time of an export of CSNLN.
-        CommonSubexpressionEliminationPass()(made.model)
-        RemoveUnusedNodesPass()(made.model)
-    model = made.model
+        CommonSubexpressionEliminationPass()(converted.model)
+        RemoveUnusedNodesPass()(converted.model)
+    model = converted.model
     model.opset_imports[""] = opset
-    least = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
-    model.ir_version = max(model.ir_version, least)
+    minimum = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
+    model.ir_version = max(model.ir_version, minimum)
     return model
 
 
@@ -137,8 +137,8 @@ def optimize_graph(model: ir.Model) -> onnx.ModelProto:
     _squeeze_weights(model)
     with _quiet(), without_quadratic_rules():
         optimizer.optimize_ir(model)
-    made: onnx.ModelProto = ir.to_proto(model)
-    return made
+    optimized: onnx.ModelProto = ir.to_proto(model)
+    return optimized
 
 
 def _squeeze_weights(model: ir.Model) -> None:
@@ -194,7 +194,7 @@ def trace_piece(
         ExportError: The module cannot be traced; the cause is in the message.
     """
     try:
-        with _tracing():
+        with _trace_plainly():
             program, _ = export_program(module, examples, by_argument(module, free))
         with parts_checked(FreeAxes.of(program, ())):
             return optimize_graph(
@@ -230,7 +230,7 @@ def _write(
 
 
 @contextlib.contextmanager
-def _tracing() -> Iterator[None]:
+def _trace_plainly() -> Iterator[None]:
     """Trace without gradients and messages, and with all sides free."""
     with (
         torch.no_grad(),

@@ -65,14 +65,14 @@ class _Operators(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        given = _tensors((args, named))
+        tensors = _tensors((args, named))
         name = func._schema.name.partition("::")[2]
-        depends = self._read.has_any(given)
+        depends = self._read.has_any(tensors)
         if name in _READING:
-            self._read.refuse(name, given)
+            self._read.refuse(name, tensors)
         returned = func(*args, **named)
         if depends:
-            written = given if func._schema.is_mutable else []
+            written = tensors if func._schema.is_mutable else []
             self._read.add([*_tensors(returned), *written[:1]])
         return returned
 

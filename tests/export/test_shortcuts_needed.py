@@ -28,7 +28,7 @@ from nystra.export.tracing.shortcuts import (
     without_memory_formats,
     without_quadratic_rules,
 )
-from nystra.export.tracing.size_conditions import recording
+from nystra.export.tracing.size_conditions import record_conditions
 from nystra.export.tracing.torch_sizes import ShapeEnv
 from nystra.models.torch_internals import FakeTensorMode
 
@@ -83,7 +83,7 @@ def test_what_operators_return_is_stored_by_comparing_sizes() -> None:
         with context():
             mode = FakeTensorMode(shape_env=ShapeEnv())
         tensor = mode.from_tensor(torch.zeros(1, 3, 12, 16))
-        with recording("this test") as decided, mode, torch.no_grad():
+        with record_conditions("this test") as decided, mode, torch.no_grad():
             (tensor.permute(0, 2, 3, 1) + 1.0).flatten(1)
         return len(decided)
 
