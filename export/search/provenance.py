@@ -13,7 +13,7 @@ from ...runtime.machine.memory import release_free_memory
 from ..execute.parts import find_last_uses
 from ..execute.sized import Sized
 from .layout import Layout, read_layout
-from .movement import pad_places, read_numbers
+from .movement import pad_places, read_integer, read_numbers
 from .new_places import combine_places, convolve_places, make_new_map
 from .operators import Kind, Operator, find_hint, rule_of
 from .places import MOVED, NONE, compact, find_agreed, make_places
@@ -337,15 +337,20 @@ class Provenance:
         value = step.inputs[0]
         if value is None or value.place is None:
             return make_new_map(step.outs[0])
-        axes = step.constant(1) if len(step.inputs) > 1 and step.inputs[1] is not None else None
-        axis = step.node.attributes.get("axis") if step.node.op_type.startswith("Arg") else None
-        listed = read_numbers(step.node, [None, axes], "axes", 1)
-        dims = listed if axis is None else [axis.as_int()]
-        if dims is None:
-            dims = list(range(len(value.shape)))
+        dims = self._reduced_axes(step, len(value.shape))
         dims = [dim % len(value.shape) for dim in dims]
         reduced = find_agreed(value.place, dims)[0] if dims else value.place
         return reduced.reshape(step.outs[0])
+
+    @staticmethod
+    def _reduced_axes(step: Step, rank: int) -> list[int]:
+        if step.node.op_type.startswith("Arg"):
+            return [read_integer(step.node, "axis")]
+        axes = step.constant(1) if len(step.inputs) > 1 and step.inputs[1] is not None else None
+        listed = read_numbers(step.node, [None, axes], "axes", 1)
+        if listed or read_integer(step.node, "noop_with_empty_axes"):
+            return listed or []
+        return list(range(rank))
 
     def _pass_the_rest(self, graph: ir.Graph) -> None:
         """Record every softmax of scores that is in no attention."""

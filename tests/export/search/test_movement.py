@@ -10,7 +10,10 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from nystra.export.load.searching import at_shapes
+from nystra.export.rewrite.attention_search import find_attention
 from nystra.export.search.operators import OPERATORS, Kind
+from small_graphs import model_of
 
 I64 = TensorProto.INT64
 CASES = {
@@ -79,3 +82,26 @@ def test_numbers_are_moved_as_data(operator: str) -> None:
     expected = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
     made = rule.move(moved, [shared, *parts[1:]], [array.shape for array in expected])
     assert [tensor.tolist() for tensor in made] == [array.tolist() for array in expected]
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "attributes"),
+    [
+        ("ReduceMax", ["x", "none"], {"keepdims": 0}),
+        ("ReduceMax", ["x", "none"], {"noop_with_empty_axes": 1}),
+        ("ReduceMax", ["x"], {}),
+        ("ArgMax", ["x"], {"keepdims": 0}),
+    ],
+)
+def test_reductions_without_axes_are_followed(
+    operator: str, inputs: list[str], attributes: dict[str, int]
+) -> None:
+    """`amax()` in a file of PyTorch's former exporter: a search failed with a RuntimeError."""
+    nodes = [
+        helper.make_node(operator, inputs, ["most"], **attributes),
+        helper.make_node("CastLike", ["most", "x"], ["factor"]),
+        helper.make_node("Mul", ["x", "factor"], ["y"]),
+    ]
+    none = onnx.numpy_helper.from_array(np.array([], np.int64), "none")
+    model = ir.from_proto(model_of(nodes, [none]))
+    assert find_attention(model, at_shapes(model, {"x": (1, 4, 5, 6)}), None).attentions == ()
