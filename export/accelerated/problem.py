@@ -14,8 +14,8 @@ from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import copy_network
 from ...models.own.tensor_ports import ports_of
 from ...models.sizes.calls import is_close
-from ...models.sizes.given import shared_copy
-from ...models.sizes.plain_run import plain_run
+from ...models.sizes.given import copy_sharing_weights
+from ...models.sizes.plain_run import run_plainly
 from ...models.spandrel.adapters import adapt
 from ..attention.full.parameters import Full
 from ..attention.plan import Plan
@@ -103,8 +103,8 @@ def problem_of(module: OfTensors, tensors: Sequence[Tensor], request: Request) -
             raise UnsupportedModelError(f"a tensor is {tensor.dtype}, expected float32 or half")
     inputs = [tensor.to("cpu", torch.float32) for tensor in tensors]
     try:
-        with plain_run():
-            refuse_values_read(shared_copy(network), [tensor.clone() for tensor in inputs])
+        with run_plainly():
+            refuse_values_read(copy_sharing_weights(network), [tensor.clone() for tensor in inputs])
             expected = network(*(tensor.clone() for tensor in inputs))
     except Exception as error:  # of its code or of any operator
         raise UnsupportedModelError(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ...core.errors import TraceError, UnsupportedModelError
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
-from ...models.sizes.given import shared_copy
+from ...models.sizes.given import copy_sharing_weights
 from ...models.torch_internals import TorchDispatchMode
 from ..attention.site import common_window, find_sites
 from ..differences import largest, nudge, relative_difference
@@ -190,7 +190,7 @@ def _search(
         result = search_attention(model, facts)
     except UnsupportedModelError as error:  # of onnxruntime
         raise ValueError(str(error)) from None
-    source = ModuleSource(loaded.checkpoint.path, shared_copy(loaded.network), model)
+    source = ModuleSource(loaded.checkpoint.path, copy_sharing_weights(loaded.network), model)
     network = network_of(source, result.replacements)
     compared = _COMPARED_LARGE if unit_of(facts) >= LARGE_UNIT else _COMPARED
     for units, less in compared if facts.sides is None else compared[:1]:
@@ -256,7 +256,7 @@ def _run_observed(
     """Return the number of operators of a run in PyTorch."""
     seen = _Operators(ends_at_softmax=ends_at_softmax)
     with torch.no_grad(), without_fast_paths(), seen:
-        shared_copy(network)(*images)
+        copy_sharing_weights(network)(*images)
     return seen.count
 
 

@@ -87,12 +87,12 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
         return loaded
     from .module_sites import with_found_sites
 
-    searched = with_found_sites(loaded)
-    if plan.sites.keys() <= {site.path for site in find_sites(searched.network)}:
-        return searched
+    with_sites = with_found_sites(loaded)
+    if plan.sites.keys() <= {site.path for site in find_sites(with_sites.network)}:
+        return with_sites
     shape = _read_fixed_shape(path, loaded.facts.inputs[0].name)
     if shape is None:
-        return searched
+        return with_sites
     return with_found_sites(replace(loaded, facts=loaded.facts.fix_lengths(shape)))
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from ...core.errors import UnsupportedModelError, is_out_of_memory
-from ...models.sizes.given import shared_copy
+from ...models.sizes.given import copy_sharing_weights
 from ...models.sizes.open_caches import open_caches
 from ...models.torch_internals import FakeTensorMode
 from ..differences import relative_difference
@@ -191,7 +191,7 @@ def conditions_at(
             if isinstance(name, str) and isinstance(length, torch.SymInt):
                 symbols[length.node.expr] = named[name]
         inputs.append(fake)
-    copied = shared_copy(network)
+    copied = copy_sharing_weights(network)
     if observed is not None:
         Repeats(copied, observed)
     with open_caches(copied), record_conditions() as conditions:

@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from ...core.errors import TraceError, UnsupportedModelError
 from ...core.ports.port import Port
 from ...models.facts import Facts
-from ...models.sizes.given import GivenNetwork, shared_copy
+from ...models.sizes.given import GivenNetwork, copy_sharing_weights
 from ...models.sizes.open_caches import open_caches
 from ...models.torch_internals import OpOverload, make_fx
 from ..attention.site import find_sites
@@ -51,7 +51,7 @@ def program_of(
     free = dynamic_shapes(facts.inputs, facts.size_minimum)
     small = tuple(images_of(facts, _SMALLEST))
     examples = small if free is None else examples_of(facts)
-    observed = observe(shared_copy(network), small) if once else None
+    observed = observe(copy_sharing_weights(network), small) if once else None
     try:
         return export_program(network, examples, by_argument(network, free), observed, facts.inputs)
     except (TraceError, UnsupportedModelError):
@@ -110,7 +110,7 @@ def export_program(
     if _may_be_otherwise(conditions, axes):
         full = program
         if repeats is not None:  # calls cannot be run
-            full = _program(shared_copy(network), examples, free)
+            full = _program(copy_sharing_weights(network), examples, free)
             axes = FreeAxes.of(full, names).within(limits)
         with within_limit(ports, BRANCHES):
             refuse_branches(full, conditions, network, partial(_outputs, network), axes, observed)
@@ -129,7 +129,7 @@ def _trace(
     free: tuple[Any, ...] | None,
     observed: Observed | None,
 ) -> tuple[ExportedProgram, Repeats | None, list[Condition]]:
-    traced = shared_copy(network)
+    traced = copy_sharing_weights(network)
     repeats = None if observed is None else Repeats(traced, observed)
     with record_conditions() as conditions:
         return _program(traced, examples, free), repeats, conditions
@@ -149,7 +149,7 @@ def _outputs(network: nn.Module, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]
         if outputs is not None:
             return outputs
     with torch.no_grad():
-        returned = shared_copy(network)(*(tensor.clone() for tensor in inputs))
+        returned = copy_sharing_weights(network)(*(tensor.clone() for tensor in inputs))
     return (returned,) if isinstance(returned, Tensor) else tuple(returned)
 
 
@@ -204,8 +204,8 @@ def record_program(network: nn.Module, examples: tuple[Tensor, ...]) -> Exported
         UnsupportedModelError: Its code reads values that depend on the inputs.
     """
     with torch.no_grad(), without_fast_paths(), open_caches(network):
-        refuse_values_read(shared_copy(network), [tensor.clone() for tensor in examples])
-    network = shared_copy(network)
+        refuse_values_read(copy_sharing_weights(network), [tensor.clone() for tensor in examples])
+    network = copy_sharing_weights(network)
 
     def run(*inputs: Tensor) -> Any:
         return network(*inputs)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...models.sites import MapSite, PatchSite, TokenSite, WindowSite
-from ...models.sizes.given import shared_copy
+from ...models.sizes.given import copy_sharing_weights
 from ..attention.implementation import AnySite
 from ..attention.site import find_sites
 from ..execute.sites import SITE
@@ -131,7 +131,7 @@ def record_calls(network: nn.Module) -> tuple[nn.Module, SiteCalls]:
         The copy, which shares the weights, and the calls by the operators of their nodes; a trace
         fills them.
     """
-    copied, calls = shared_copy(network), SiteCalls()
+    copied, calls = copy_sharing_weights(network), SiteCalls()
     for found_site in find_sites(copied):
         site: Any = found_site.module
         site.implementation = _Recorded(site, site.implementation, calls)

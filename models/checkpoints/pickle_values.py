@@ -174,7 +174,7 @@ class _Machine:
             raise ValueError(f"its pickle has the memo {int(place):.3g}")
         self.memo[int(place)] = self.stack[-1]
 
-    def kept(self, place: int) -> Any:
+    def read_memo(self, place: int) -> Any:
         if place not in self.memo:
             raise ValueError("its pickle takes what it did not keep")
         return self.memo[place]
@@ -249,7 +249,7 @@ _STEPS: dict[str, Callable[[_Machine, Any], Any]] = {
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), lambda m, place: m.put(place)),
     "MEMOIZE": lambda m, _: m.put(len(m.memo)),
     **dict.fromkeys(
-        ("GET", "BINGET", "LONG_BINGET"), lambda m, place: m.stack.append(m.kept(int(place)))
+        ("GET", "BINGET", "LONG_BINGET"), lambda m, place: m.stack.append(m.read_memo(int(place)))
     ),
     "TUPLE": lambda m, _: m.stack.append(tuple(m.pop_to_mark())),
     "TUPLE1": lambda m, _: m.stack.append(tuple(m.pop(1))),

@@ -14,11 +14,11 @@ from ..facts import Facts
 from ..registry import OWN
 from ..sites import WindowSite
 from ..sizes.borders import Sides
-from ..sizes.given import GivenNetwork, shared_copy
+from ..sizes.given import GivenNetwork, copy_sharing_weights
 from ..sizes.own_padding import own_sides
 from ..sizes.padded_network import PaddedNetwork, call_plainly
 from ..sizes.python_state import PythonState
-from ..sizes.trial import Stated, Trial, is_single, refuse_random, refuse_state, tried
+from ..sizes.trial import Stated, Trial, is_single, refuse_random, refuse_state, try_sizes
 from .conditions import describe_found
 from .network import OwnNetwork
 from .ports import Size, measure_ports
@@ -54,7 +54,7 @@ def measure_network(
     Raises:
         UnsupportedModelError: It fails at every size, or its outputs are not as declared.
     """
-    pristine = shared_copy(module)  # runs may leave something in a module, and in its code
+    pristine = copy_sharing_weights(module)  # runs may leave something in a module, and in its code
     state = PythonState(module, attributes=False)
     inputs, outputs, works, skipped = measure_ports(module, network.inputs, network.outputs, stated)
     if outputs[0].role not in _TASKS:
@@ -71,7 +71,7 @@ def measure_network(
     facts = Facts(
         architecture=f"{OWN.name}:{network.title}",
         task=task,
-        inputs=trial.measured(inputs),
+        inputs=trial.measure_inputs(inputs),
         outputs=outputs,
         size_minimum=trial.minimum,
         tiling="internal" if task == "classification" else "supported",
@@ -109,7 +109,7 @@ def _trial(
         return Trial(fixed, single=single, warnings=reason)
     multiple = inputs[0].multiple
     sides = Sides(multiple) if multiple > 1 else own_sides(module, call_with_open_sizes, inputs)
-    return tried(PaddedNetwork(module, sides, outputs, call_with_open_sizes, given), stated)
+    return try_sizes(PaddedNetwork(module, sides, outputs, call_with_open_sizes, given), stated)
 
 
 def _window(module: nn.Module) -> tuple[int, ...] | None:

@@ -22,7 +22,7 @@ from ...core.ports.port import (
     Size,
     image_size,
 )
-from ..sizes.plain_run import plain_run
+from ..sizes.plain_run import run_plainly
 
 _SIDES = (64, 48, 56)
 _MAX_WIDTHS = 8
@@ -45,7 +45,7 @@ def with_conditions(module: nn.Module, image: Port) -> tuple[Port, ...]:
     names = _list_required(module)[1:]
     if not names:
         return (image,)
-    with torch.no_grad(), warnings.catch_warnings(), plain_run():
+    with torch.no_grad(), warnings.catch_warnings(), run_plainly():
         warnings.simplefilter("ignore")
         for place, (side, conditions) in enumerate(product(_SIDES, _guesses(module, names))):
             if place == _MAX_RUNS:

@@ -14,7 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, image_size
-from ..sizes.plain_run import plain_run
+from ..sizes.plain_run import run_plainly
 from ..torch_internals import TorchDispatchMode, tree_flatten, without_observers
 from .plain_copy import content
 
@@ -88,7 +88,7 @@ def _tensors(ports: Sequence[Port], size: Mapping[str, int]) -> list[Tensor]:
 def _hash_run(network: nn.Module, inputs: Sequence[Tensor]) -> str:
     """Return the hash of a run."""
     record = _Record(inputs)
-    with torch.no_grad(), warnings.catch_warnings(), plain_run(), record:
+    with torch.no_grad(), warnings.catch_warnings(), run_plainly(), record:
         warnings.simplefilter("ignore")
         network(*inputs)
     return record.digest.hexdigest()

@@ -14,7 +14,7 @@ from ...core.errors import UnsupportedModelError, foreign_reason
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import CONDITION, LOGITS_AXES, Port, image_size
 from ..sizes.padded_network import in_order
-from ..sizes.plain_run import plain_run
+from ..sizes.plain_run import run_plainly
 from .conditions import with_conditions
 
 _SIDES = (64, 48, 56, 60, 72, 80, 96, 112, 120, 128, 32, 28, 144, 160, 192, 224, 240, 256, 384)
@@ -105,7 +105,7 @@ def _examples(ports: Sequence[Port], size: Size | None) -> list[Tensor]:
 
 
 def _run(module: nn.Module, ports: Sequence[Port], size: Size | None) -> tuple[object, set[str]]:
-    with torch.no_grad(), warnings.catch_warnings(), plain_run() as skipped:
+    with torch.no_grad(), warnings.catch_warnings(), run_plainly() as skipped:
         warnings.simplefilter("ignore")
         return module(*_examples(ports, size)), skipped
 

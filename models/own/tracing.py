@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..sizes.plain_run import plain_run
+from ..sizes.plain_run import run_plainly
 from ..sizes.python_state import find_code
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat)
@@ -37,8 +37,8 @@ class _Int(metaclass=_Kind):
 
 
 def call_with_open_sizes(network: nn.Module, *inputs: Tensor) -> Any:
-    """Call a network on its inputs, as `plain_run` says."""
-    with plain_run(), _open_sizes(network):
+    """Call a network on its inputs, as `run_plainly` says."""
+    with run_plainly(), _open_sizes(network):
         return network(*inputs)
 
 

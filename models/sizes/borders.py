@@ -20,13 +20,13 @@ class Sides:
         border: Name of a rule in `BORDERS`.
         each: Multiples of the height and of the width where one of them is less; (): both are the
             same.
-        least: The smallest side that a network pads by this rule itself, in pixels.
+        minimum: The smallest side that a network pads by this rule itself, in pixels.
     """
 
     multiple: int = 1
     border: str = "reflect"
     each: tuple[int, ...] = ()
-    least: int = 1
+    minimum: int = 1
 
     def _multiples(self) -> tuple[int, ...]:
         return self.each or (self.multiple, self.multiple)

@@ -38,9 +38,9 @@ _ORDERS = ((1, 0), (0, 1), (0, 2), (2, 0), (0, 3), (0, 4), (3, 0), (4, 0), (0, 5
 and width, half of the brightness, another width, another height, another batch."""
 
 
-def is_close(given: Sequence[Tensor], expected: Sequence[Tensor], allowed: float) -> bool:
+def is_close(outputs: Sequence[Tensor], expected: Sequence[Tensor], allowed: float) -> bool:
     """Return whether tensors differ by at most a share of the largest finite value of each."""
-    for one, other in zip(given, expected, strict=True):
+    for one, other in zip(outputs, expected, strict=True):
         if one.shape != other.shape:
             return False
         finite = other[other.isfinite()]
@@ -65,16 +65,16 @@ def batch_fault(given: GivenNetwork, ports: Sequence[Port], size: tuple[int, ...
     singles = [[tensor[at : at + 1] for tensor in inputs] for at in range(len(_LEVELS))]
     for double, allowed in ((False, _ALLOWED), (True, _ALLOWED_DOUBLE)):
         try:
-            whole = given.run(inputs, double=double)
+            batched = given.run(inputs, double=double)
             each = [given.run(single, double=double) for single in singles]
         except UnsupportedModelError:  # its outputs are wrong at any size
             raise
         except Exception:  # noqa: BLE001 - it takes no batch, or has no float64
             return _MIXES if double else _FAILS
         joined = [torch.cat(parts) for parts in zip(*each, strict=True)]
-        if is_close(whole, joined, allowed):
+        if is_close(batched, joined, allowed):
             return ""
-        if [one.shape for one in whole] != [one.shape for one in joined]:
+        if [one.shape for one in batched] != [one.shape for one in joined]:
             return _FAILS
     return _MIXES
 
@@ -119,7 +119,7 @@ def refuse_kept_state(
     images.append(_image(ports, sizes[0], 1.0, ports[0].lengths.get("batch", 2)))
     given.state.restore()
     try:
-        name = _find_kept(given, images)
+        name = _find_stored_state(given, images)
     finally:
         given.state.restore()
     if name is not None:
@@ -130,7 +130,7 @@ def refuse_kept_state(
         )
 
 
-def _find_kept(given: GivenNetwork, images: Sequence[list[Tensor]]) -> str | None:
+def _find_stored_state(given: GivenNetwork, images: Sequence[list[Tensor]]) -> str | None:
     """Return the name of what decides a later result, "" if it has none; None if nothing does."""
     network = given.fresh()
     generators, start = random_state(), PythonState(network)

@@ -16,7 +16,7 @@ from .python_state import PythonState
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def shared_copy(network: Module) -> Module:
+def copy_sharing_weights(network: Module) -> Module:
     """Return a copy that shares its weights.
 
     Some networks store tensors during a run or a trace; these go into the copy.
@@ -54,7 +54,7 @@ class GivenNetwork:
             outputs: Its outputs, in order.
             state: What its code kept before any call; None: what it keeps now.
         """
-        self._network = shared_copy(network)
+        self._network = copy_sharing_weights(network)
         self.call, self.inputs, self.outputs = call, tuple(inputs), tuple(outputs)
         self.state = PythonState(network, attributes=False) if state is None else state
 
@@ -106,8 +106,8 @@ class GivenNetwork:
         for tensor, port in zip(returned, self.outputs, strict=True):
             size = {"batch": batch} | image_size(height * port.multiple, width * port.multiple)
             read = {axis: size[axis] for axis in port.axes if axis in size}
-            known = {axis: n for axis, n in read.items() if axis not in port.lengths}
-            found = dict(zip(port.axes, tensor.shape, strict=False))
-            if any(found.get(axis) != length for axis, length in known.items()):
+            free = {axis: n for axis, n in read.items() if axis not in port.lengths}
+            lengths = dict(zip(port.axes, tensor.shape, strict=False))
+            if any(lengths.get(axis) != length for axis, length in free.items()):
                 return None
         return returned

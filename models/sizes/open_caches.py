@@ -19,25 +19,25 @@ class _Cache(dict[Any, Any]):
     """A dictionary that takes sizes that are symbols as keys, and as parts of keys."""
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(_named(key))
+        return super().__contains__(_name_sizes(key))
 
     def __getitem__(self, key: Any) -> Any:
-        return super().__getitem__(_named(key))
+        return super().__getitem__(_name_sizes(key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(_named(key), value)
+        super().__setitem__(_name_sizes(key), value)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        return super().get(_named(key), default)
+        return super().get(_name_sizes(key), default)
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        return super().setdefault(_named(key), default)
+        return super().setdefault(_name_sizes(key), default)
 
 
-def _named(key: Any) -> Any:
+def _name_sizes(key: Any) -> Any:
     if isinstance(key, _SIZES):
         return "a size", str(key.node.expr)
-    return tuple(map(_named, key)) if isinstance(key, tuple) else key
+    return tuple(map(_name_sizes, key)) if isinstance(key, tuple) else key
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def open_caches(network: nn.Module) -> Iterator[None]:
     else:
         state = PythonState(network, attributes=False)
     state.restore()
-    with state.opened(_Cache):
+    with state.open_caches(_Cache):
         yield
 
 

@@ -68,7 +68,7 @@ def own_sides(network: nn.Module, call: Call, ports: Sequence[Port]) -> Sides:
         if padded is not None and expected is not None and torch.equal(padded, expected):
             if not moves_in_front(network, call, inputs, multiple):
                 return Sides()
-            return replace(sides, least=_find_least(first, sides))
+            return replace(sides, minimum=_find_least(first, sides))
     return Sides()  # an unknown rule: the network has to pad itself
 
 
@@ -85,24 +85,24 @@ def _find_least(first: Callable[..., Tensor | None], sides: Sides) -> int:
 
 
 class _Reached(Exception):  # noqa: N818 - no error: it ends a run early
-    def __init__(self, given: Tensor) -> None:
+    def __init__(self, tensor: Tensor) -> None:
         super().__init__()
-        self.given = given
+        self.tensor = tensor
 
 
 def _first_map(network: nn.Module, call: Call, inputs: Sequence[Tensor]) -> Tensor | None:
-    with torch.no_grad(), _stopping(network):
+    with torch.no_grad(), _stop_at_first_map(network):
         try:
             call(network, *inputs)
         except _Reached as reached:
-            return reached.given
+            return reached.tensor
         except Exception:  # noqa: BLE001 - it takes no such size, which tells its multiple
             return None
     return None
 
 
 @contextmanager
-def _stopping(network: nn.Module) -> Iterator[None]:
+def _stop_at_first_map(network: nn.Module) -> Iterator[None]:
     def stop(_: nn.Module, arguments: tuple[object, ...]) -> None:
         if arguments and isinstance(arguments[0], Tensor) and arguments[0].dim() == 4:
             raise _Reached(arguments[0].clone())

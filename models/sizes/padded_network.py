@@ -13,7 +13,7 @@ from ...core.ports.port import IMAGE_AXES, SIDES, Port
 from ..layers.padding import crop
 from .borders import Sides
 from .given import GivenNetwork
-from .plain_run import plain_run
+from .plain_run import run_plainly
 
 Call: TypeAlias = Callable[..., Any]
 """(network, inputs in the order of its ports) -> what it returns."""
@@ -26,7 +26,7 @@ _DECLARE = (
 
 def call_plainly(network: nn.Module, *inputs: Tensor) -> Any:
     """Return what a network returns for its inputs."""
-    with plain_run():
+    with run_plainly():
         return network(*inputs)
 
 
@@ -130,8 +130,8 @@ def _entries(returned: Any) -> dict[str, Any]:
         return {str(name): value for name, value in returned.items()}
     if hasattr(returned, "_asdict"):  # a named tuple
         return dict(returned._asdict())
-    plain = isinstance(returned, (Tensor, tuple, list)) or not hasattr(returned, "__dict__")
-    return {} if plain else dict(vars(returned))
+    is_plain = isinstance(returned, (Tensor, tuple, list)) or not hasattr(returned, "__dict__")
+    return {} if is_plain else dict(vars(returned))
 
 
 def _flat(returned: Any) -> list[Any]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ...core.ports.port import IMAGE_AXES
 from ..torch_internals import OpOverload, TorchDispatchMode
-from .given import shared_copy
+from .given import copy_sharing_weights
 from .watched_sides import WatchedSides
 
 _LONG = 131
@@ -28,7 +28,7 @@ _LONG = 131
 _LARGE = 48
 """Multiple from which on images have few pixels more than it."""
 
-_RAW, _MOVED, _WHOLE = "of the image's own size", "partly padded", "padded before"
+_RAW, _MOVED, _PADDED_BEFORE = "of the image's own size", "partly padded", "padded before"
 
 _PADS = ("constant_pad_nd", "reflection_pad2d", "replication_pad2d")
 _SAME = ("clone", "alias", "detach", "lift_fresh", "lift_fresh_copy")
@@ -55,7 +55,7 @@ def moves_in_front(
         multiple: Sides become multiples of it, in pixels.
     """
     sizes = dict.fromkeys(_own_sizes(multiple))
-    usual = len(sizes)
+    first_count = len(sizes)
     place = 0
     while place < len(sizes):
         size = list(sizes)[place]
@@ -63,7 +63,7 @@ def moves_in_front(
         try:
             same = _is_same(network, call, inputs, sides, multiple)
         except Exception:  # noqa: BLE001 - it takes no such size
-            same = place >= usual  # nothing is proven
+            same = place >= first_count  # nothing is proven
         if not same or sides.is_hashed:
             return False
         sizes = sides.sizes
@@ -113,7 +113,7 @@ class _Run:
 
     Attributes:
         size: Its height and width.
-        whole: The same, padded.
+        padded_size: The same, padded.
         values: What tensors are, which are kept so that their numbers stay theirs.
         written: Memory -> what was written to it.
         pads: What is padded -> by which operators.
@@ -121,7 +121,7 @@ class _Run:
     """
 
     size: tuple[int, int]
-    whole: tuple[int, int]
+    padded_size: tuple[int, int]
     values: dict[int, tuple[Tensor, _Value]] = field(default_factory=dict)
     written: dict[int, str] = field(default_factory=dict)
     pads: dict[str, set[str]] = field(default_factory=dict)
@@ -131,21 +131,21 @@ class _Run:
         self, network: nn.Module, call: Callable[..., Any], inputs: Sequence[Tensor]
     ) -> list[str] | None:
         """Return the names of the outputs; None if one is not cropped, or padding is not one."""
-        given = [
+        copies = [
             _noise(tensor, self.size) if tensor.dim() >= len(IMAGE_AXES) else tensor.clone()
             for tensor in inputs
         ]
-        for place, tensor in enumerate(given):
-            state = _WHOLE if self.size == self.whole else _RAW
+        for place, tensor in enumerate(copies):
+            state = _PADDED_BEFORE if self.size == self.padded_size else _RAW
             has_sides = tensor.dim() >= len(IMAGE_AXES)
             self._set(tensor, _Value(f"input {place}", state if has_sides else ""))
-        copied = shared_copy(network)
+        copied = copy_sharing_weights(network)
         with torch.no_grad(), _Named(self):
-            returned = call(copied, *given)
+            returned = call(copied, *copies)
         if any(len(chains) > 1 for chains in self.pads.values()):
             return None
         values = [self._value(tensor) for tensor in _tensors(returned)]
-        if self.size != self.whole and any(value.state != _RAW for value in values):
+        if self.size != self.padded_size and any(value.state != _RAW for value in values):
             return None
         return [value.name for value in values]
 
@@ -160,30 +160,30 @@ class _Run:
         written = self.written.get(_memory(tensor))
         return value if written is None else _Value(_hash(value.name, written), value.state)
 
-    def described(self, argument: Any) -> str:
+    def describe(self, argument: Any) -> str:
         """Return an argument as a text, tensors by name."""
         if isinstance(argument, Tensor):
             return self._value(argument).name
         if isinstance(argument, (list, tuple)):
-            return f"[{', '.join(map(self.described, argument))}]"
+            return f"[{', '.join(map(self.describe, argument))}]"
         return repr(argument)
 
     def note(self, operator: Any, args: Any, kwargs: Any, returned: Any) -> None:
         """Name the results of an operator."""
         name = operator._schema.name.partition("::")[2]
-        given = _tensors((args, list(kwargs.values())))
-        before = [self._value(tensor) for tensor in given]
+        tensors = _tensors((args, list(kwargs.values())))
+        before = [self._value(tensor) for tensor in tensors]
         results = _tensors(returned)
         described = (
-            f"{operator}({self.described(args)}, "
-            f"{[(key, self.described(value)) for key, value in sorted(kwargs.items())]})"
+            f"{operator}({self.describe(args)}, "
+            f"{[(key, self.describe(value)) for key, value in sorted(kwargs.items())]})"
         )
         states = {value.state for value in before} - {""}
-        if name in _SAME or (name in _MOVES and _is_equal(results[0], given[0])):
+        if name in _SAME or (name in _MOVES and _is_equal(results[0], tensors[0])):
             self._set(results[0], before[0])
             return
         if name in _MOVES and before[0].state != _MOVED:
-            value = self._crop(given[0], before[0], results[0])
+            value = self._crop(tensors[0], before[0], results[0])
             if value is not None:
                 self._set(results[0], value)
                 return
@@ -191,9 +191,9 @@ class _Run:
         if states and name in _MOVES and len(results) == 1 and not pixelwise:
             values = [self._move(before, described, results[0])]
         else:
-            kept = states if pixelwise and len(states) == 1 and _MOVED not in states else set()
-            mark = str(sorted(states - kept - {_WHOLE}))
-            state = next(iter(kept), "")
+            passed = states if pixelwise and len(states) == 1 and _MOVED not in states else set()
+            mark = str(sorted(states - passed - {_PADDED_BEFORE}))
+            state = next(iter(passed), "")
             values = [_Value(_hash(described, mark, str(at)), state) for at in range(len(results))]
         if operator._schema.is_mutable:
             self._write(operator, args, _hash(described, *sorted(states)))
@@ -216,7 +216,7 @@ class _Run:
             return None
         for place, axis in enumerate((-2, -1)):
             full, cropped = source.shape[axis], result.shape[axis]
-            if full != cropped and full * self.size[place] != cropped * self.whole[place]:
+            if full != cropped and full * self.size[place] != cropped * self.padded_size[place]:
                 return None
         return _Value(value.name, _RAW)
 
@@ -226,9 +226,9 @@ class _Run:
         if len(bases) != 1:
             return _Value(_hash(described, *sorted(bases)))
         (base,) = bases
-        if result.dim() >= len(IMAGE_AXES) and tuple(result.shape[-2:]) == self.whole:
+        if result.dim() >= len(IMAGE_AXES) and tuple(result.shape[-2:]) == self.padded_size:
             is_partly = any(value.name in self.chains for value in before)
-            if before[0].state == _WHOLE and not is_partly:
+            if before[0].state == _PADDED_BEFORE and not is_partly:
                 return _Value(_hash(described, "[]", "0"))  # it moves pixels within the image
             self.pads.setdefault(base, set()).add(_hash(described))
             return _Value(base)

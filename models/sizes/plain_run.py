@@ -40,7 +40,7 @@ _ONE_THREAD = threading.RLock()
 
 
 @contextmanager
-def plain_run() -> Iterator[set[str]]:
+def run_plainly() -> Iterator[set[str]]:
     """Run a network plainly; give the types of the autocasts that were left out, by name."""
     skipped: set[str] = set()
     if torch.compiler.is_dynamo_compiling():  # a benchmark compiles the network as it is
@@ -85,11 +85,11 @@ def _without_autocast() -> Iterator[None]:
         return None
 
     def query(real: Callable[..., torch.dtype]) -> Callable[..., torch.dtype]:
-        def told(*device: Any) -> torch.dtype:
+        def answer(*device: Any) -> torch.dtype:
             left_out = _SKIPPED.get() is not None and any(entered[-1:])
             return torch.float32 if left_out else real(*device)
 
-        return told
+        return answer
 
     kind.__enter__, kind.__exit__ = enter, leave
     for (where, name), real in before.items():
@@ -166,9 +166,9 @@ def _flex_attention(
     return out, scores.logsumexp(-1) / math.log(2), scores.amax(-1) / math.log(2)
 
 
-def _of_all(function: Callable[..., Tensor], given: Sequence[Tensor], scores: Tensor) -> Tensor:
+def _of_all(function: Callable[..., Tensor], arguments: Sequence[Tensor], scores: Tensor) -> Tensor:
     try:
-        return function(*given).expand(scores.shape)
+        return function(*arguments).expand(scores.shape)
     except Exception as error:  # it is the user's code
         raise UnsupportedModelError(
             "a score_mod or mask_mod of flex_attention cannot be called with all scores at once: "

@@ -26,7 +26,7 @@ from ..torch_internals import FakeTensor
 _DEEPEST = 4
 """Levels of values within values that are compared."""
 
-_MOST = 4096
+_MAX_ELEMENTS = 4096
 """Most elements of a container that are compared."""
 
 _OF_MODULES = frozenset(vars(nn.Module()))
@@ -74,7 +74,7 @@ class PythonState:
         """Note the values; ``attributes``: those of the network's modules too."""
         self._code = find_code(network)
         self._seen: set[int] = set()
-        self._held: list[tuple[str, Any, _Content]] = []
+        self._contents: list[tuple[str, Any, _Content]] = []
         for path, part in network.named_modules():
             name = f"{path}.".removeprefix("network.") if path else ""
             for value in [part] if attributes else vars(part).values():
@@ -95,9 +95,9 @@ class PythonState:
             return
         self._seen.add(id(value))
         content = _content(value)
-        if len(content) > _MOST:
+        if len(content) > _MAX_ELEMENTS:
             return
-        self._held.append((name, value, content))
+        self._contents.append((name, value, content))
         for key, each in content.items():
             inner = name
             if isinstance(each, type):
@@ -120,19 +120,19 @@ class PythonState:
 
     def changes(self) -> list[Change]:
         """Return what is another value now."""
-        found = []
-        for name, owner, before in self._held:
+        different = []
+        for name, owner, before in self._contents:
             after = _content(owner)
             for key in {**before, **after}:
                 one, other = before.get(key, MISSING), after.get(key, MISSING)
                 if one is not other and describe(one) != describe(other):
                     full = f"{name}{key}" if _has_variables(owner) else name
-                    found.append(Change(full, owner, key, one, other))
-        return found
+                    different.append(Change(full, owner, key, one, other))
+        return different
 
     def restore(self) -> None:
         """Put back what was changed, into the objects that held it."""
-        for _, owner, before in self._held:
+        for _, owner, before in self._contents:
             after = _content(owner)
             if isinstance(owner, _COPIED):
                 is_same = describe(before) == describe(after)
@@ -144,13 +144,13 @@ class PythonState:
                 _put(owner, before)
 
     @contextmanager
-    def opened(self, cache: type) -> Iterator[None]:
+    def open_caches(self, cache: type) -> Iterator[None]:
         """Replace empty dictionaries by others, and cached functions by those that compute.
 
         Afterwards all is put back.
         """
         cached = []
-        for _, owner, before in self._held:
+        for _, owner, before in self._contents:
             if type(owner) is dict and not before:
                 self.replace(owner, cache())
             for key, each in before.items():
@@ -166,7 +166,7 @@ class PythonState:
 
     def replace(self, value: Any, other: Any) -> None:
         """Put another value wherever one is held."""
-        for _, owner, before in self._held:
+        for _, owner, before in self._contents:
             for key, each in before.items():
                 if each is value:
                     _put(owner, {**_content(owner), key: other})
@@ -177,13 +177,13 @@ def find_code(network: nn.Module) -> dict[str, ModuleType]:
     kinds = {kind for part in network.modules() for kind in type(part).__mro__}
     todo = sorted({kind.__module__ for kind in kinds})
     packages = {_package(name) for name in todo} - _FOREIGN
-    found: dict[str, ModuleType] = {}
+    modules: dict[str, ModuleType] = {}
     while todo:
         name = todo.pop(0)
-        if name in found or name not in sys.modules or _package(name) in _FOREIGN:
+        if name in modules or name not in sys.modules or _package(name) in _FOREIGN:
             continue
-        found[name] = sys.modules[name]
-        for value in list(vars(found[name]).values()):
+        modules[name] = sys.modules[name]
+        for value in list(vars(modules[name]).values()):
             if isinstance(value, ModuleType):
                 other = value.__name__
             elif isinstance(value, (FunctionType, type)):
@@ -192,7 +192,7 @@ def find_code(network: nn.Module) -> dict[str, ModuleType]:
                 continue
             if _is_own(other) or (isinstance(value, FunctionType) and _package(other) in packages):
                 todo.append(other)
-    return found
+    return modules
 
 
 def _package(name: str) -> str:
@@ -323,7 +323,7 @@ def describe(value: Any, depth: int = 0) -> Any:
         return value.shape, _hash(value)
     if value is None or isinstance(value, (int, float, complex, str, bytes)):
         return type(value).__name__, value
-    if depth >= _DEEPEST or (isinstance(value, Collection) and len(value) > _MOST):
+    if depth >= _DEEPEST or (isinstance(value, Collection) and len(value) > _MAX_ELEMENTS):
         return id(value)
     if isinstance(value, Mapping):
         return [(str(key), describe(each, depth + 1)) for key, each in value.items()]

@@ -63,8 +63,8 @@ def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool | None 
         centred = 2 * _count(length, theta.device) - (length - 1)
         axes.append(centred.to(theta.dtype) / steps)
     places = torch.meshgrid(*axes, indexing="ij")
-    whole = torch.stack([*places[::-1], torch.ones_like(places[0])], -1).flatten(0, -2)
-    grid: Tensor = (whole @ theta.transpose(1, 2)).unflatten(1, tuple(lengths))
+    homogeneous = torch.stack([*places[::-1], torch.ones_like(places[0])], -1).flatten(0, -2)
+    grid: Tensor = (homogeneous @ theta.transpose(1, 2)).unflatten(1, tuple(lengths))
     return grid
 
 

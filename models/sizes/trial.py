@@ -22,7 +22,7 @@ from .padded_network import PaddedNetwork, call_plainly, in_order
 Outcome: TypeAlias = tuple[Tensor, ...]
 
 _LARGEST_MULTIPLE = 128
-_LEAST = (2, 4, 8, 16, 32, 64)  # sides to try if a network without a stated minimum fails at 1
+_MINIMUMS = (2, 4, 8, 16, 32, 64)  # sides to try if a network without a stated minimum fails at 1
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Stated:
     source: str = ""
     by: str = ""
 
-    def found(self, text: str) -> str:
+    def describe_limit(self, text: str) -> str:
         """Return the sentence on a measured limit that should have been stated."""
         return f"{text}, which {self.by} does not state" if self.by else text
 
@@ -68,7 +68,7 @@ class Trial:
     single: bool = False
     warnings: tuple[str, ...] = ()
 
-    def measured(self, inputs: Sequence[Port]) -> tuple[Port, ...]:
+    def measure_inputs(self, inputs: Sequence[Port]) -> tuple[Port, ...]:
         """Return the inputs of the network with the multiple and the lengths that it needs."""
         fixed = {} if self.fixed is None else image_size(*self.fixed)
         if self.single:
@@ -84,7 +84,7 @@ class Trial:
         )
 
 
-def tried(network: PaddedNetwork, stated: Stated) -> Trial:
+def try_sizes(network: PaddedNetwork, stated: Stated) -> Trial:
     """Run a network at odd sizes, and return the supported ones.
 
     Args:
@@ -95,26 +95,26 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
         UnsupportedModelError: It fails at every size, returns other outputs than stated, or is not
             deterministic.
     """
-    known, least = network.sides.multiple, network.sides.least
-    minimum = max(stated.minimum, least)
-    start = least if minimum <= known else minimum
+    initial, lowest = network.sides.multiple, network.sides.minimum
+    minimum = max(stated.minimum, lowest)
+    start = lowest if minimum <= initial else minimum
     first = ""
-    for multiple in _multiples(known):
+    for multiple in _multiples(initial):
         candidate = network.pad_to(multiple)
         sizes: Sequence[tuple[int, int]] = _sizes(minimum, multiple, square=stated.square)
         outcomes = [_outcome(candidate, stated.inputs, *size) for size in sizes]
-        if multiple != known:  # a cut result that is long enough says nothing of the multiple
+        if multiple != initial:  # a cut result that is long enough says nothing of the multiple
             padded = candidate.sides.enlarge(sizes[0])
             outcomes.append(_outcome(candidate, stated.inputs, *padded))
         faults = [outcome for outcome in outcomes if isinstance(outcome, str)]
-        if not faults and multiple == known:
-            return _measure(candidate, stated, start, sizes, known, outcomes[0])
+        if not faults and multiple == initial:
+            return _measure(candidate, stated, start, sizes, initial, outcomes[0])
         if not faults:
-            candidate, sizes = _find_least(candidate, stated, sizes, known)
+            candidate, sizes = _find_least(candidate, stated, sizes, initial)
             outcome = _outcome(candidate, stated.inputs, *sizes[0])
-            return _measure(candidate, stated, start, sizes, known, outcome)
+            return _measure(candidate, stated, start, sizes, initial, outcome)
         first = first or faults[0]
-    size = stated.works or (max(minimum, known),) * 2
+    size = stated.works or (max(minimum, initial),) * 2
     outcome = _outcome(network, stated.inputs, *size)
     if not isinstance(outcome, str):
         _refuse_infinite(outcome, stated)
@@ -127,7 +127,7 @@ def tried(network: PaddedNetwork, stated: Stated) -> Trial:
 
 
 def _find_least(
-    network: PaddedNetwork, stated: Stated, sizes: Sequence[tuple[int, int]], known: int
+    network: PaddedNetwork, stated: Stated, sizes: Sequence[tuple[int, int]], initial: int
 ) -> tuple[PaddedNetwork, Sequence[tuple[int, int]]]:
     """Return a network that is padded no more than it needs: what it takes, it gets as it is.
 
@@ -137,7 +137,7 @@ def _find_least(
         network: It is padded to a multiple that was found.
         stated: The stated limits.
         sizes: Heights and widths that work.
-        known: The stated multiple, which stays.
+        initial: The stated multiple, which stays.
 
     Returns:
         The network, and sizes that work.
@@ -151,31 +151,31 @@ def _find_least(
         return not any(isinstance(outcome, str) for outcome in outcomes)
 
     multiple = network.sides.multiple
-    least = max(max(network.sides.enlarge(size)) for size in sizes)
-    while multiple % (2 * known) == 0:
+    smallest = max(max(network.sides.enlarge(size)) for size in sizes)
+    while multiple % (2 * initial) == 0:
         half = network.pad_to(multiple // 2)
-        larger = _sizes(max(least, stated.minimum), multiple // 2, square=stated.square)
+        larger = _sizes(max(smallest, stated.minimum), multiple // 2, square=stated.square)
         if not works(half, larger):
             break
         network, sizes, multiple = half, larger, multiple // 2
-    if stated.square or multiple == known:
+    if stated.square or multiple == initial:
         return network, sizes
     each = [multiple, multiple]
-    for axis, factor in product((0, 1), _factor(multiple // known)):
+    for axis, factor in product((0, 1), _factor(multiple // initial)):
         less = list(each)
         less[axis] //= factor
         candidate = network.pad_to(multiple, tuple(less))
-        if works(candidate, _telling_sizes(network.sides.enlarge(sizes[0]), axis, less, factor)):
+        if works(candidate, _list_sizes(network.sides.enlarge(sizes[0]), axis, less, factor)):
             network, each = candidate, less
     return network, sizes
 
 
-def _telling_sizes(
+def _list_sizes(
     size: tuple[int, int], axis: int, multiples: Sequence[int], factor: int
 ) -> list[tuple[int, int]]:
     """Return two sizes, one side of which is no multiple of ``factor`` times its multiple."""
-    least = -(-size[axis] // multiples[axis])
-    counts = [count for count in range(least, least + 4) if count % factor][:2]
+    fewest = -(-size[axis] // multiples[axis])
+    counts = [count for count in range(fewest, fewest + 4) if count % factor][:2]
     sides = [count * multiples[axis] for count in counts]
     return [(side, size[1]) if axis == 0 else (size[0], side) for side in sides]
 
@@ -206,21 +206,21 @@ def _measure(
     _refuse_infinite(first, stated)
     if network.sides.multiple != multiple:
         needed = f"it needs {network.sides.describe()}"
-        notes = (f"{stated.found(needed)}; they are padded to it",)
-    if (least := network.sides.least) > 1:
-        notes += (stated.found(f"it pads sides of less than {least} pixels otherwise"),)
-    smallest, tested, known = start, sizes[0], first
+        notes = (f"{stated.describe_limit(needed)}; they are padded to it",)
+    if (minimum := network.sides.minimum) > 1:
+        notes += (stated.describe_limit(f"it pads sides of less than {minimum} pixels otherwise"),)
+    smallest, tested, outcome = start, sizes[0], first
     if not stated.square:
-        smallest, known = _smallest_side(network, stated.inputs, start, sizes)
+        smallest, outcome = _smallest_side(network, stated.inputs, start, sizes)
         tested = (smallest, max(smallest, sizes[0][0]))
     refuse_state(network, stated, [tested, sizes[-1]])
-    refuse_random(network, stated, tested, known)
+    refuse_random(network, stated, tested, outcome)
     single, reason = is_single(network, stated, tested)
     notes += reason
     if stated.square:
         return Trial(network, start, sizes[0], single, notes)
     if smallest > start:
-        notes += (stated.found(f"it needs sides of at least {smallest} pixels"),)
+        notes += (stated.describe_limit(f"it needs sides of at least {smallest} pixels"),)
     return Trial(network, smallest, None, single, notes)
 
 
@@ -262,7 +262,7 @@ def refuse_random(
     network: PaddedNetwork,
     stated: Stated,
     size: tuple[int, ...],
-    known: Outcome | str = "",
+    earlier: Outcome | str = "",
 ) -> None:
     """Raise if two runs of one image differ: a file cannot be compared with such a network.
 
@@ -270,7 +270,7 @@ def refuse_random(
         network: The network.
         stated: Its inputs, and its source for the message.
         size: Height and width that it takes.
-        known: What it returned for this size; a text if it was not run.
+        earlier: What it returned for this size; a text if it was not run.
 
     Raises:
         UnsupportedModelError: They differ.
@@ -282,7 +282,7 @@ def refuse_random(
             f"{stated.source}: the output of the network is not deterministic: it draws random "
             "numbers in evaluation mode, so an exported file could not be validated"
         )
-    first = _run(network, stated.inputs, 1, *size) if isinstance(known, str) else known
+    first = _run(network, stated.inputs, 1, *size) if isinstance(earlier, str) else earlier
     one, other = first[0], again[0]
     if not torch.allclose(one, other, rtol=1e-5, atol=1e-5):
         difference = float((one - other).abs().max())
@@ -302,7 +302,7 @@ def _smallest_side(
         those works.
     """
     works = sizes[0][0]
-    for side in (stated, *(side for side in _LEAST if stated < side < works), works):
+    for side in (stated, *(side for side in _MINIMUMS if stated < side < works), works):
         both = {(side, works), (works, side)}
         returned = {size: _outcome(network, inputs, *size) for size in both}
         if not any(isinstance(outcome, str) for outcome in returned.values()):
@@ -347,8 +347,8 @@ def _outcome(
     for tensor, port in zip(returned, network.outputs, strict=True):
         expected = _shape(port, batch, height, width)
         if tuple(tensor.shape) != expected:
-            found = tuple(tensor.shape)
-            return f"returns the shape {found} at {height}x{width}, expected {expected}"
+            shape = tuple(tensor.shape)
+            return f"returns the shape {shape} at {height}x{width}, expected {expected}"
     return returned
 
 

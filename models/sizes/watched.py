@@ -46,16 +46,16 @@ def watch(value: Any, note: Callable[[], None]) -> Any:
     """
     kind = type(value)
     if isinstance(value, Tensor):
-        return value.detach().clone().as_subclass(_watched_tensor(note))
-    return _watched_kind(kind, note)(value)
+        return value.detach().clone().as_subclass(_watch_tensor(note))
+    return _watch_kind(kind, note)(value)
 
 
-def _watched_kind(kind: Any, note: Callable[[], None]) -> Any:
-    def watched(name: str) -> Callable[..., Any]:
+def _watch_kind(kind: Any, note: Callable[[], None]) -> Any:
+    def watch(name: str) -> Callable[..., Any]:
         method = getattr(kind, name)
 
-        def run(self: Any, *given: Any) -> Any:
-            result = method(self, *given)
+        def run(self: Any, *arguments: Any) -> Any:
+            result = method(self, *arguments)
             if name not in _WRITES[kind] or result is NotImplemented:
                 note()
             elif type(result) is kind:
@@ -65,11 +65,11 @@ def _watched_kind(kind: Any, note: Callable[[], None]) -> Any:
         return run
 
     names = [name for name in dir(kind) if name not in _UNNOTED]
-    watching = type(kind.__name__, (kind,), {name: watched(name) for name in names})
+    watching = type(kind.__name__, (kind,), {name: watch(name) for name in names})
     return watching
 
 
-def _watched_tensor(note: Callable[[], None]) -> Any:
+def _watch_tensor(note: Callable[[], None]) -> Any:
     class Watched(Tensor):
         @classmethod
         def __torch_function__(

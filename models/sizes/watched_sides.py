@@ -73,10 +73,10 @@ class WatchedSides(TorchFunctionMode):
     def note(self, values: tuple[Any, Any]) -> None:
         """Note what a result is for other heights, and for other widths."""
         for axis, each in enumerate(values):
-            for side in self._telling_sides(each, {size[axis] for size in self.sizes}):
+            for side in self._find_telling_sides(each, {size[axis] for size in self.sizes}):
                 self.sizes[(side, self.size[1]) if axis == 0 else (self.size[0], side)] = None
 
-    def _telling_sides(self, values: Any, seen: Collection[int]) -> Iterator[int]:
+    def _find_telling_sides(self, values: Any, seen: Collection[int]) -> Iterator[int]:
         """Yield sides that differ from those seen in the results for them and for padded ones."""
         if np.ndim(values) == 0:
             return
@@ -91,11 +91,11 @@ class WatchedSides(TorchFunctionMode):
 
         changes = values[1:] != values[:-1]
         (places,) = np.nonzero(changes[1:-1] & ~changes[:-2])
-        known = {pattern(side) for side in seen if side <= len(padded)}
+        patterns = {pattern(side) for side in seen if side <= len(padded)}
         for place in places[:_FIRST_CHANGES]:
             for side in range(int(place) + 1, int(place) + 5):
-                if side <= len(padded) and pattern(side) not in known:
-                    known.add(pattern(side))
+                if side <= len(padded) and pattern(side) not in patterns:
+                    patterns.add(pattern(side))
                     yield side
 
 
@@ -116,7 +116,7 @@ class _Watched:
         return super().__hash__()
 
 
-def _repeating(name: str, repeat: Callable[..., Any], base: type) -> Callable[..., Any]:
+def _repeat_operator(name: str, repeat: Callable[..., Any], base: type) -> Callable[..., Any]:
     """Return an operator of numbers that is repeated for other sides."""
     own = getattr(base, name)
 
@@ -154,7 +154,7 @@ class _Ratio(_Watched, float):
         return int.__int__(math.trunc(self))
 
 
-def _reversed(repeat: Callable[..., Any]) -> Callable[..., Any]:
+def _reverse(repeat: Callable[..., Any]) -> Callable[..., Any]:
     return lambda number, other: repeat(other, number)
 
 
@@ -176,11 +176,11 @@ def _complete(kind: type, base: type, names: tuple[str, ...]) -> None:
     """Give a kind of numbers the operators of its base."""
     for name in (*names, *_COMPARISONS):
         repeat = getattr(operator, f"__{name}__")
-        setattr(kind, f"__{name}__", _repeating(f"__{name}__", repeat, base))
+        setattr(kind, f"__{name}__", _repeat_operator(f"__{name}__", repeat, base))
         if name not in _COMPARISONS:
-            setattr(kind, f"__r{name}__", _repeating(f"__r{name}__", _reversed(repeat), base))
+            setattr(kind, f"__r{name}__", _repeat_operator(f"__r{name}__", _reverse(repeat), base))
     for name, repeat in _OF_ONE.items():
-        setattr(kind, f"__{name}__", _repeating(f"__{name}__", repeat, base))
+        setattr(kind, f"__{name}__", _repeat_operator(f"__{name}__", repeat, base))
 
 
 _complete(_Side, int, _OF_TWO + _OF_WHOLE)

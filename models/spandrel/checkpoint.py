@@ -46,7 +46,7 @@ def _facts(reading: Reading, descriptor: Any, request: Request, trial: Trial) ->
     return Facts(
         architecture=f"spandrel:{reading.name}",
         task="restoration" if len(inputs) == 1 else "inpainting",
-        inputs=trial.measured(inputs),
+        inputs=trial.measure_inputs(inputs),
         outputs=outputs,
         size_minimum=trial.minimum,
         tiling=descriptor.tiling.name.lower(),

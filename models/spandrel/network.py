@@ -14,8 +14,8 @@ from ..sizes.borders import Sides
 from ..sizes.given import GivenNetwork
 from ..sizes.own_padding import own_sides
 from ..sizes.padded_network import PaddedNetwork
-from ..sizes.plain_run import plain_run
-from ..sizes.trial import Stated, Trial, tried
+from ..sizes.plain_run import run_plainly
+from ..sizes.trial import Stated, Trial, try_sizes
 from .adapters import adapt
 from .tracing import traceable
 
@@ -32,7 +32,7 @@ class TraceableCall:
 
     def __call__(self, network: nn.Module, *inputs: Tensor) -> Tensor:
         """Return the image (B, C, H, W) of a network for its inputs."""
-        with plain_run(), traceable(network, self.call):
+        with run_plainly(), traceable(network, self.call):
             return self.call(network, *inputs)
 
 
@@ -56,7 +56,7 @@ class _StatedCall:
         """
         if any(side % self.multiple for side in inputs[0].shape[-2:]):
             raise ValueError(f"the sides are no multiples of {self.multiple}")
-        with plain_run():
+        with run_plainly():
             return self.call(network, *inputs)
 
 
@@ -85,12 +85,12 @@ def try_spandrel_network(descriptor: Any, source: str) -> Trial:
     # The descriptor's own call clips and runs in inference mode, where nothing can be traced.
     call = TraceableCall(descriptor._call_fn)
     network = descriptor.model.float().eval()
-    plain = _StatedCall(descriptor._call_fn, needs.multiple_of)
-    given = GivenNetwork(network, plain, inputs, outputs)
+    stated_call = _StatedCall(descriptor._call_fn, needs.multiple_of)
+    given = GivenNetwork(network, stated_call, inputs, outputs)
     adapt(network)
     own = own_sides(network, call, inputs)
-    sides = Sides(math.lcm(needs.multiple_of, own.multiple), own.border, least=own.least)
-    return tried(
+    sides = Sides(math.lcm(needs.multiple_of, own.multiple), own.border, minimum=own.minimum)
+    return try_sizes(
         PaddedNetwork(network, sides, outputs, call, given),
         Stated(
             inputs,

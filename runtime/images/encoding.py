@@ -42,7 +42,7 @@ def encode(image: ImageData, kind: str, quality: int | None) -> bytes:
     return content
 
 
-def uncompressed_header(size: tuple[int, int], bands: int, bits: int) -> bytes:
+def make_header(size: tuple[int, int], bands: int, bits: int) -> bytes:
     """Return what stands before rows of pixels in a BigTIFF without compression.
 
     libvips reads such a file a few rows at a time; a file without a header it maps into memory.

@@ -14,7 +14,7 @@ from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.temporary import temporary_path
 from ...core.files.writing import atomic_path
-from .encoding import save_file, uncompressed_header
+from .encoding import make_header, save_file
 from .image_data import ImageData, quantize
 from .image_file import ImageFile, gray_or_rgb, libvips
 from .images import without_unfit
@@ -121,7 +121,7 @@ def write_strips(
         raw = temporary_path(path.with_suffix(".tif"))
         try:
             with raw.open("wb") as stream:
-                stream.write(uncompressed_header(size, channels, image.bits))
+                stream.write(make_header(size, channels, image.bits))
                 for strip in strips:
                     step = max(_SLICE // (strip.shape[1] * channels * 4), 1)
                     for first in range(0, len(strip), step):

@@ -178,14 +178,14 @@ def fill_batch(function: Callable[..., Array], batch: int) -> Callable[..., Arra
         are dropped. Every argument has as many images, or one for all.
     """
 
-    def filled(image: Array, **others: Array) -> Array:
+    def run_filled(image: Array, **others: Array) -> Array:
         count = image.shape[0]
         if count > batch:
             raise NystraError(f"got {count} images, the model takes {batch} per run")
         repeated = {name: _repeat(array, batch) for name, array in others.items()}
         return function(_repeat(image, batch), **repeated)[:count]
 
-    return filled
+    return run_filled
 
 
 def _repeat(images: Array, batch: int) -> Array:

@@ -138,9 +138,9 @@ def _own_call(own: Any, images: list[Any]) -> Any:
 
     Sorts are stable: what is equal would have another order on every kind of processor (ATD).
     """
-    from nystra.models.sizes.plain_run import plain_run
+    from nystra.models.sizes.plain_run import run_plainly
 
-    with plain_run():
+    with run_plainly():
         if min(images[0].shape[2:]) < own.size_requirements.minimum:
             return own._call_fn(own.model, *images)
         return own(*images)

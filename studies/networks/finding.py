@@ -22,7 +22,7 @@ from nystra.export.rewrite.graph_network import GraphNetwork
 from nystra.export.tracing.trace_fault import trace_fault
 from nystra.models.facts import Facts
 from nystra.models.loading import LoadedModel, load
-from nystra.models.sizes.given import shared_copy
+from nystra.models.sizes.given import copy_sharing_weights
 from studies.networks.children import Outcome, short
 from studies.networks.others import OTHERS, PLAIN, sharpened, toys
 from studies.networks.small import SMALL, build
@@ -101,7 +101,7 @@ def _differences(network: nn.Module, sited: GraphNetwork, facts: Facts) -> dict[
     for size in [{}] if facts.sides is not None else validation_sizes(facts):
         inputs = tuple(torch.rand(port.shape(size)) for port in facts.inputs)
         with torch.no_grad():
-            expected = shared_copy(network)(*inputs)
+            expected = copy_sharing_weights(network)(*inputs)
             outputs = expected if isinstance(expected, tuple) else (expected,)
             text = "x".join(map(str, inputs[0].shape[2:]))
             differences[text] = relative_difference(sited.with_sites(inputs), outputs)
@@ -128,5 +128,5 @@ def softmaxes(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> int:
     """Return how many softmaxes a network computes in a run."""
     torch.backends.mha.set_fastpath_enabled(False)
     with torch.no_grad(), _Softmaxes() as counted:
-        shared_copy(network)(*(tensor.clone() for tensor in inputs))
+        copy_sharing_weights(network)(*(tensor.clone() for tensor in inputs))
     return counted.count

@@ -23,7 +23,7 @@ from nystra.export.attention.site import find_sites
 from nystra.export.load.module_sites import with_found_sites
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import OwnNetwork, Port, load
-from nystra.models.sizes.plain_run import plain_run
+from nystra.models.sizes.plain_run import run_plainly
 from nystra.runtime import Session, read_references, validate_against_references
 from nystra.runtime.checking.validation import further_differences
 
@@ -141,13 +141,13 @@ def test_other_threads_keep_their_autocast() -> None:
     inside, leave, left = threading.Event(), threading.Event(), []
 
     def first() -> None:
-        with plain_run():
+        with run_plainly():
             inside.set()
             assert leave.wait(20)
         left.append("first")
 
     def second() -> None:
-        with plain_run(), torch.autocast("cpu", torch.bfloat16):
+        with run_plainly(), torch.autocast("cpu", torch.bfloat16):
             left.append("second")
 
     one, two = threading.Thread(target=first), threading.Thread(target=second)

@@ -16,7 +16,7 @@ from nystra.export.validate.model_file import validate_file
 from nystra.models.sizes.borders import BORDERS, Sides
 from nystra.models.sizes.own_padding import own_sides
 from nystra.models.sizes.padded_network import PaddedNetwork, call_plainly
-from nystra.models.sizes.trial import Stated, tried
+from nystra.models.sizes.trial import Stated, try_sizes
 from nystra.runtime.model.references import ReferenceCase, References
 
 
@@ -74,11 +74,13 @@ class PaddingOrZeros(Padding):
 def test_small_images_that_a_network_pads_otherwise_are_not_taken() -> None:
     network = PaddingOrZeros(8, "reflect").eval()
     sides = own_sides(network, call_plainly, [IMAGE])
-    assert sides == Sides(8, "reflect", least=5)
-    trial = tried(wrapped(network, sides), stated())
+    assert sides == Sides(8, "reflect", minimum=5)
+    trial = try_sizes(wrapped(network, sides), stated())
     assert trial.minimum == 5
     large = PaddingOrZeros(64, "reflect").eval()
-    assert tried(wrapped(large, own_sides(large, call_plainly, [IMAGE])), stated()).minimum == 33
+    assert (
+        try_sizes(wrapped(large, own_sides(large, call_plainly, [IMAGE])), stated()).minimum == 33
+    )
     assert "it pads sides of less than 5 pixels otherwise" in trial.warnings[0]
 
 
@@ -108,18 +110,18 @@ def test_borders(border: str) -> None:
 
 
 def test_a_multiple_that_is_not_stated_is_found_and_said() -> None:
-    trial = tried(wrapped(Halving(4)), stated())
+    trial = try_sizes(wrapped(Halving(4)), stated())
     assert trial.network.sides.multiple == 4
     (warning,) = trial.warnings
     assert warning.startswith(
         "it needs sides that are multiples of 4, which spandrel does not state"
     )
-    assert tried(wrapped(Halving(1)), stated()).warnings == ()
+    assert try_sizes(wrapped(Halving(1)), stated()).warnings == ()
 
 
 @pytest.mark.parametrize("step", [3, 12, 15, 20])
 def test_any_multiple_is_found(step: int) -> None:
-    trial = tried(wrapped(Halving(step)), Stated((IMAGE,)))
+    trial = try_sizes(wrapped(Halving(step)), Stated((IMAGE,)))
     assert trial.network.sides.multiple == step
     assert trial.warnings == (
         f"it needs sides that are multiples of {step}; they are padded to it",
@@ -164,7 +166,7 @@ def test_each_side_is_padded_no_more_than_it_needs(
     rule: Callable[[int, int], bool], each: tuple[int, ...], minimum: int, text: str
 ) -> None:
     network = Asserting(rule)
-    trial = tried(wrapped(network), Stated((IMAGE,)))
+    trial = try_sizes(wrapped(network), Stated((IMAGE,)))
     assert (trial.network.sides.each, trial.minimum) == (each, minimum)
     assert f"it needs {text}" in trial.warnings[0]
     image = torch.rand(1, 3, 96, 36)
@@ -177,7 +179,7 @@ def test_a_network_with_a_large_multiple_is_run_on_few_pixels() -> None:
     """Large windows take long: 19 squares of 64 pixels, no image of which has more than 4."""
     network, seen = Halving(64), list[int]()
     network.register_forward_pre_hook(lambda _, given: seen.append(given[0][:, 0].numel()))
-    trial = tried(wrapped(network, Sides(64)), stated())
+    trial = try_sizes(wrapped(network, Sides(64)), stated())
     assert (trial.minimum, trial.fixed, trial.single) == (1, None, False)
     assert sum(seen) <= 19 * 64**2
     assert max(seen) <= 4 * 64**2
@@ -204,7 +206,7 @@ def test_several_inputs_and_outputs(kind: type) -> None:
         Port("number", "logits", ("batch", "classes"), {"classes": 1}),
     )
     network = PaddedNetwork(Several(kind).eval(), Sides(), outputs)
-    trial = tried(network, Stated((IMAGE, Port("mask", "mask", lengths={"channels": 1}))))
+    trial = try_sizes(network, Stated((IMAGE, Port("mask", "mask", lengths={"channels": 1}))))
     assert trial.network.sides.multiple == 4
     large, mask, number = trial.network(torch.rand(2, 3, 5, 9), torch.ones(2, 1, 5, 9))
     assert (large.shape, mask.shape, number.shape) == ((2, 3, 10, 18), (2, 5, 9), (2, 1))
@@ -214,15 +216,15 @@ def test_what_does_not_fit_the_outputs_is_refused() -> None:
     two = PaddedNetwork(Several(dict), Sides(), [Port("a", "picture"), Port("b", "picture")])
     ports = (IMAGE, Port("mask", "mask", lengths={"channels": 1}))
     with pytest.raises(UnsupportedModelError, match=r"a dict of large, .* expected a, b"):
-        tried(two, Stated(ports))
+        try_sizes(two, Stated(ports))
     one = PaddedNetwork(Several(), Sides(), [Port("a", "picture")])
     with pytest.raises(UnsupportedModelError, match=r"returns 3 values \(Tensor, .*expected 1 of"):
-        tried(one, Stated(ports))
+        try_sizes(one, Stated(ports))
 
 
 def test_a_least_side_that_is_not_stated_is_found_and_said() -> None:
     network = nn.Sequential(nn.ReflectionPad2d(4), nn.Conv2d(3, 3, 9))
-    trial = tried(wrapped(network), stated())
+    trial = try_sizes(wrapped(network), stated())
     assert trial.minimum == 8
     assert trial.warnings == ("it needs sides of at least 8 pixels, which spandrel does not state",)
 
@@ -236,7 +238,7 @@ class Alone(nn.Module):
 
 
 def test_a_network_of_one_image_that_writes_into_it() -> None:
-    trial = tried(wrapped(Alone()), stated())
+    trial = try_sizes(wrapped(Alone()), stated())
     assert (trial.single, trial.minimum, trial.fixed) == (True, 1, None)
     assert trial.warnings == ("it takes a batch of 1 only: a batch of 2 fails",)
     image = torch.rand(1, 3, 5, 9)
@@ -256,7 +258,7 @@ class NoisyOfOneSize(nn.Module):
 @pytest.mark.parametrize(("network", "least"), [(Noisy(), 0), (NoisyOfOneSize(), 24)])
 def test_a_network_that_draws_random_numbers_is_refused(network: nn.Module, least: int) -> None:
     with pytest.raises(UnsupportedModelError, match=r"a\.pth: .* not deterministic.* random"):
-        tried(wrapped(network), stated(least))
+        try_sizes(wrapped(network), stated(least))
 
 
 class OneSize(nn.Module):
@@ -265,7 +267,7 @@ class OneSize(nn.Module):
 
 
 def test_a_network_of_one_size() -> None:
-    trial = tried(wrapped(OneSize()), stated(24))
+    trial = try_sizes(wrapped(OneSize()), stated(24))
     assert trial.fixed == (24, 24)
     assert "takes 24x24 only: fails at 27x37" in trial.warnings[0]
 
@@ -282,7 +284,7 @@ def test_a_network_of_one_size() -> None:
 )
 def test_what_is_no_image_is_refused(network: nn.Module, scale: int, message: str) -> None:
     with pytest.raises(UnsupportedModelError, match=rf"a\.pth: the network .*{message}"):
-        tried(wrapped(network, scale=scale), stated())
+        try_sizes(wrapped(network, scale=scale), stated())
 
 
 def test_a_file_that_keeps_the_traced_size_is_refused_with_the_other_one(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from exports import export_session
-from nystra.models.sizes.plain_run import plain_run
+from nystra.models.sizes.plain_run import run_plainly
 from one_convolution import OneConvolution
 
 VALUES = torch.arange(4096).flip(0) % 16
@@ -35,7 +35,7 @@ FALLING = np.argsort(-VALUES.numpy(), kind="stable")
 def test_equal_values_keep_their_order(
     sort: Callable[[Tensor], Tensor], expected: np.ndarray
 ) -> None:
-    with plain_run():
+    with run_plainly():
         got = sort(VALUES)
     assert np.array_equal(got.numpy(), expected)
 
@@ -55,6 +55,6 @@ class Groups(OneConvolution):
 def test_networks_that_sort_export_for_any_size(tmp_path: Path) -> None:
     session = export_session(Groups(), tmp_path)
     image = torch.rand(2, 3, 41, 23)
-    with plain_run(), torch.no_grad():
+    with run_plainly(), torch.no_grad():
         expected = Groups()(image).numpy()
     assert np.abs(session(image.numpy()) - expected).max() < 1e-5
