@@ -75,7 +75,9 @@ class _Parser(argparse.ArgumentParser):
         return parsed, unknown
 
     def _suggest(self, word: str) -> str:
-        """Return the flag that was probably meant, for the end of a message, or ""."""
+        """Return what was probably meant, for the end of a message, or ""."""
+        if not word.startswith("-") and "--input" in self._option_string_actions:
+            return "; --input takes one image or folder: give the folder of several images"
         from difflib import get_close_matches  # of a mistake alone
 
         flags = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from pathlib import Path
 from typing import BinaryIO
@@ -37,7 +38,7 @@ def regular_file(
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as reason:  # ValueError: a NUL byte in the name
-        raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
+        raise error(f"cannot read {what} {path}: {why_missing(path) or _why(reason)}") from reason
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "something else")
         raise error(f"{what} {path} is {kind}, expected a regular file")
@@ -109,6 +110,13 @@ def file_sha256(
         except OSError as reason:
             raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
     return digest.hexdigest()
+
+
+def why_missing(path: str | os.PathLike[str]) -> str:
+    """Return why a path that does not exist cannot: it is an address of the web; or ""."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+]+:/", str(path)):
+        return "it is an address, and nystra opens no connection: download the file first"
+    return ""
 
 
 def _why(reason: OSError | ValueError) -> object:

@@ -141,9 +141,7 @@ class OnnxRuntimeBackend(Backend):
                     "Build it, name it with `library`, or export without `no_functions`; "
                     "see docs/engines.md"
                 ) from error
-            raise NystraError(
-                f"onnxruntime cannot load {self.path}: {_first_line(error)}"
-            ) from error
+            raise NystraError(_load_message(self.path, error)) from error
 
     def _create(self, library: Path | None) -> Any:
         import onnxruntime
@@ -187,14 +185,45 @@ class OnnxRuntimeBackend(Backend):
         )
 
 
+_NOISE = (
+    re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : "),
+    re.compile(r"^Load model from .*? failed:"),
+    re.compile(r"^/\S+:\d+ .*?\) (?=[A-Z])"),
+)
+_UNKNOWN = (
+    re.compile(r"Fatal error: (?P<domain>\S*):(?P<name>\w+)\(-?\d+\) is not a registered"),
+    re.compile(
+        r'In Node, \(".*?", (?P<name>\w+), "(?P<domain>.*?)", -?\d+\).*'
+        r"(?:No opset import for domain|No Op registered for)"
+    ),
+)
+"""Texts about an operator that onnxruntime does not have."""
+
+
 def _tensor(node: Any) -> TensorInfo:
     kind = node.type.removeprefix("tensor(").removesuffix(")")
     return TensorInfo(node.name, tuple(node.shape), _DTYPES.get(kind, kind))
 
 
 def _first_line(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:400].rstrip(".")
+    """Return the first line without codes, and names of files and functions of onnxruntime."""
+    text = str(error).strip().partition("\n")[0]
+    for noise in _NOISE:
+        text = noise.sub("", text, count=1)
+    return text[:400].rstrip(".") or type(error).__name__
+
+
+def _load_message(path: Path, error: Exception) -> str:
+    text = _first_line(error)
+    unknown = next(filter(None, (pattern.search(text) for pattern in _UNKNOWN)), None)
+    if unknown is None:
+        return f"onnxruntime cannot load {path}: {text}"
+    domain = unknown["domain"] or "ai.onnx"
+    return (
+        f"{path} has the operator {domain}::{unknown['name']}, which onnxruntime does not have: "
+        "export the network without it; operators of other programs (mmcv, TensorRT plugins) run "
+        "in these programs alone"
+    )
 
 
 def _is_unregistered(error: Exception) -> bool:

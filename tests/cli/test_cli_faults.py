@@ -102,6 +102,8 @@ def test_files_that_are_none_are_refused_by_every_command(
             "unrecognized arguments: --thread 1; did you mean --threads?\n",
         ),
         (["run", "m.onnx", "-i", "a", "-o", "b", "--x9"], "unrecognized arguments: --x9\n"),
+        (["export", "m.pth", "-o", "b.onnx", "--images", "a"], "arguments: --images a\n"),
+        (["run", "m.onnx", "-i", "a.png", "b.png", "-o", "c"], "give the folder of several images"),
         (
             ["run", "m.onnx", "-i", "a", "-o", "b", "--threads", "1", "--threads", "1"],
             "given twice",

@@ -75,3 +75,19 @@ def test_an_image_is_no_video(
     Path("a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     assert main(shlex.split("run good.onnx -i a.png -o o.mp4")) == 2
     assert "a.png is not a video: it is a PNG image, expected mp4, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run good.onnx -i https://a.org/b.png -o o.png", "export https://a.org/b.pth -o o.onnx"],
+)
+def test_an_address_is_no_file(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_upscaler(Path("good.onnx"), metadata=nystra_metadata())
+    assert main(shlex.split(command)) == 2
+    assert "nystra opens no connection: download the file first" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +89,27 @@ def test_failure_inside_onnxruntime(tmp_path: Path) -> None:
     session = Session(tmp_path / "m.onnx", threads=1)
     with pytest.raises(NystraError, match=r"onnxruntime cannot run .*m\.onnx"):
         session(np.zeros((1, 3, 4, 4), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("opset", "node", "message"),
+    [
+        ('"" : 18, "my" : 1', "my.Roi", "has the operator my::Roi, which onnxruntime does not"),
+        ('"" : 18', "my.Roi", "has the operator my::Roi, which onnxruntime does not have"),
+        ('"" : 18', "Roi", "has the operator ai.onnx::Roi, which onnxruntime does not have"),
+        ('"" : 999', "Relu", "onnxruntime cannot load .*: ONNX Runtime only"),
+    ],
+)
+def test_failure_to_load(opset: str, node: str, message: str, tmp_path: Path) -> None:
+    """Without codes and names of onnxruntime's own files."""
+    model = onnx.parser.parse_model(
+        f"<ir_version: 10, opset_import: [{opset}]>"
+        f"f (float[1,3,h,w] input) => (float[1,3,h,w] output) {{output = {node}(input)}}"
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(NystraError, match=message) as caught:
+        Session(tmp_path / "m.onnx", threads=1)
+    assert not re.search("ONNXRuntimeError|onnxruntime_src", str(caught.value))
 
 
 def test_not_a_model(tmp_path: Path) -> None:

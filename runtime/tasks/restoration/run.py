@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ....core.errors import NystraError
+from ....core.files.reading import why_missing
 from ....core.files.writing import check_can_make, check_folder_name
 from ...images.image_data import ImageData
 from ...images.images import READ_SUFFIXES, STREAM, SUFFIXES, Naming, format_named
@@ -42,7 +43,10 @@ def list_images(
     """
     if source == STREAM or not source.is_dir():
         if source != STREAM and not os.path.lexists(source):
-            raise NystraError(f"there is no image or folder at {source}")
+            reason = why_missing(source)
+            raise NystraError(
+                f"there is no image or folder at {source}" + (f": {reason}" if reason else "")
+            )
         return [source], []
     files = _files(source, without if recursive else None, recursive)
     images = [file for file in files if _is_image(file)]
