@@ -136,9 +136,10 @@ def test_bad_forms(service: Service, parts: Any, message: str) -> None:
     reply = service.ask(RESTORE, parts=parts)
     assert (reply.status, reply.code) == (400, "bad_request")
     assert message in reply.message
-    broken = service.ask(
-        RESTORE, b"--edge\r\nnothing", {"content-type": "multipart/form-data; boundary=edge"}
-    )
+    edge = {"content-type": "multipart/form-data; boundary=edge"}
+    text = b'--edge\r\nContent-Disposition: form-data; name="image"\r\n\r\na.png\r\n--edge--\r\n'
+    assert "curl takes -F image=@photo.png, with the @" in service.ask(RESTORE, text, edge).message
+    broken = service.ask(RESTORE, b"--edge\r\nnothing", edge)
     assert broken.status == 400
 
 

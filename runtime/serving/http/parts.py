@@ -87,5 +87,10 @@ async def _files(form: FormData, roles: tuple[str, ...]) -> dict[str, bytes]:
                 f"called {', '.join(roles)}, each once; parameters belong in the query "
                 "(?tile=128)"
             )
-        files[role] = await part.read() if isinstance(part, UploadFile) else part.encode()
+        if not isinstance(part, UploadFile):
+            raise BadRequestError(
+                f"the part {role!r} is a text without the name of a file, expected a file: curl "
+                f"takes -F {role}=@photo.png, with the @"
+            )
+        files[role] = await part.read()
     return files
