@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nystra.cli.commands import inspect
 from nystra.cli.main import main
+from nystra.runtime import ImageData, write_image
 from runtime_models import nystra_metadata, save_upscaler
 
 
@@ -52,6 +54,27 @@ def test_streams_that_the_starting_program_closed(tmp_path: Path) -> None:
     command = 'exec "$0" -m nystra.cli.main inspect "$1" <&- >&-'
     done = subprocess.run(["sh", "-c", command, sys.executable, str(model)], stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(sys.platform == "win32", reason="a program needs more of its environment there")
+def test_an_environment_without_a_home(tmp_path: Path) -> None:
+    """As in a container: no HOME, no TMPDIR, no folder of a cache."""
+    model = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
+    write_image(tmp_path / "a.png", ImageData(np.zeros((8, 8, 3), np.float32)))
+    given = [str(model), "-i", str(tmp_path / "a.png"), "--backend", "fastest"]
+    for folder in (tmp_path / "new", tmp_path):
+        command = [sys.executable, "-m", "nystra.cli.main", "run", *given]
+        done = subprocess.run(
+            [*command, "-o", str(folder / "o.png")],
+            env={"PATH": os.environ["PATH"]},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert (folder / "o.png").exists()
 
 
 def test_a_full_disk_at_stdout_is_exit_code_2(tmp_path: Path) -> None:

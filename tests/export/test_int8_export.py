@@ -12,9 +12,17 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, numpy_helper
+from torch import nn
 
 from nystra.cli.main import main
-from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
+from nystra.export import (
+    ExportOptions,
+    ExportResult,
+    Plan,
+    export_model,
+    export_module,
+    mechanism,
+)
 from nystra.export.load.images import photographs
 from nystra.export.validate.fake_quantized import quantize_network
 from nystra.models import load
@@ -23,6 +31,7 @@ from nystra.plugins import native
 from nystra.plugins.library import library_path
 from nystra.runtime import Session, write_image
 from nystra.runtime.images.image_data import ImageData
+from nystra.runtime.images.images import read_image
 from nystra.runtime.metrics.measures import clip_and_measure_psnr
 from nystra.runtime.model.references import read_references
 from processor import require_exact_int8
@@ -189,6 +198,45 @@ def test_it_is_judged_in_bfloat16_too(int8: ExportResult, tmp_path: Path) -> Non
 
 
 @pytest.mark.full
+class Loud(nn.Module):
+    """Norms whose gain of some channels is 300, which the layer behind undoes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 16, 3, 1, 1), nn.Conv2d(16, 3, 3, 1, 1)
+        self.norms = nn.ModuleList(nn.LayerNorm(16) for _ in range(3))
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            norm.weight.data[::4] *= 300
+            layer.weight.data[:, ::4] /= 300
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x).permute(0, 2, 3, 1)
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            y = y + layer(norm(y))
+        return x + self.last(y.permute(0, 3, 1, 2))
+
+
+@pytest.mark.full
+def test_layers_behind_loud_channels_return_to_float32(images: Path, tmp_path: Path) -> None:
+    """Their other channels would have two of the 255 steps."""
+    require_exact_int8()
+    torch.manual_seed(0)
+    network = Loud().eval()
+    options = ExportOptions(precision="int8", calibrate=images, speed=False)
+    result = export_module(network, tmp_path / "m.onnx", options)
+    found = json.loads(result.model.with_suffix(".json").read_text())["validation"]["precision"]
+    assert any("returned to float32" in text for text in result.notes)
+    assert {path for path in found["returned"] if "layers" in path}, found
+    assert found["psnr_against_float32"] >= 50.0
+    image = read_image(next(iter(photographs().values()))).pixels[:64, :96].transpose(2, 0, 1)
+    given = torch.from_numpy(np.ascontiguousarray(image[None], np.float32))
+    with torch.no_grad():
+        expected = network(given).numpy()
+    got = Session(result.model, backend="ort-cpu", threads=1)(given.numpy())
+    assert clip_and_measure_psnr(got, expected) > 45
+
+
 def test_a_classifier_is_calibrated_as_its_images_are_prepared(
     images: Path, tmp_path: Path
 ) -> None:

@@ -207,6 +207,22 @@ def post(address: str, body: bytes) -> int:
 
 
 @pytest.mark.full
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
+def test_memory_does_not_grow_with_requests_of_many_sizes(
+    process: tuple[subprocess.Popen[str], str],
+) -> None:
+    started, address = process
+    random = np.random.default_rng(0)
+    memory: list[int] = []
+    for _ in range(3):
+        for height, width in random.integers(8, 160, (25, 2)):
+            assert post(address, png(int(height), int(width))) == 200
+        status = Path(f"/proc/{started.pid}/status").read_text(encoding="utf-8")
+        memory.append(next(int(line.split()[1]) for line in status.splitlines() if "VmRSS" in line))
+    assert memory[2] < 1.1 * memory[0], memory
+
+
+@pytest.mark.full
 def test_a_process_and_its_end(process: tuple[subprocess.Popen[str], str]) -> None:
     started, address = process
     small, large = png(), png(700, 700)
