@@ -57,7 +57,7 @@ def print_command(line: str, *, file: TextIO) -> None:
 def print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns, the first row as the head."""
     rows = [[printable(in_flags(cell)) for cell in row] for row in rows]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         echo("  ".join(cells).rstrip())

@@ -29,4 +29,5 @@ def first_repeated(names: Sequence[str]) -> str | None:
 def milliseconds(seconds: float) -> str:
     """Return ``0.52 ms``, ``8.3 ms``, ``163 ms``: seconds with two or three digits."""
     value = 1e3 * seconds
-    return f"{value:.{2 if value < 1 else 1 if value < 10 else 0}f} ms"
+    digits = (value < 10) + (value < 1)
+    return f"{value:.{digits}f} ms"

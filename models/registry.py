@@ -319,12 +319,12 @@ def _nearness(row: RegistryRow, state: State) -> float:
     A key counts by the number of names in it: ``norm.weight`` is in many networks, a layer's
     attention in few.
     """
-    weights = {
-        pattern: max(choice.count(".") for choice in pattern.split("|")) for pattern in row.keys
-    }
-    return 1 - sum(weights[pattern] for pattern in find_missing(row.keys, state)) / sum(
-        weights.values()
-    )
+    missing = find_missing(row.keys, state)
+    return 1 - sum(map(_count_names, missing)) / sum(map(_count_names, row.keys))
+
+
+def _count_names(pattern: str) -> int:
+    return max(choice.count(".") for choice in pattern.split("|"))
 
 
 def _try_elsewhere() -> str:

@@ -181,8 +181,8 @@ def _print_verdict(model: EngineModel, verdict: DryRunReport) -> None:
         rows.append(("plugins", f"{count}; {model.library_reason}"))
     rows.append(("checked", ", ".join(verdict.checked) or "nothing"))
     if verdict.shapes:
-        sizes = ("x".join(str(n) for n in next(iter(c.inputs.values()))) for c in verdict.shapes)
-        rows.append(("shapes", ", ".join(sizes)))
+        shapes = [next(iter(case.inputs.values())) for case in verdict.shapes]
+        rows.append(("shapes", ", ".join("x".join(map(str, shape)) for shape in shapes)))
     rows += [("note", note) for note in verdict.notes]
     rows.append(("not shown", NOT_SHOWN))
     for name, text in rows:

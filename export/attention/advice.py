@@ -47,13 +47,13 @@ def _describe_dropped_biases(sites: Iterable[Site], resolved: Mapping[str, Mecha
 
 def _not_faster(plan: Plan, sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
     """Return a warning about given and usual settings; chosen ones take fewer operations."""
-    small = {
-        site.path: why
-        for site in sites
-        if site.tokens is not None
-        and resolved[site.path].name == plan.at(site.path).name
-        and (why := plan.at(site.path).why_not_faster(site.tokens))
-    }
+    small = {}
+    for site in sites:
+        planned = plan.at(site.path)
+        if site.tokens is None or resolved[site.path].name != planned.name:
+            continue
+        if why := planned.why_not_faster(site.tokens):
+            small[site.path] = why
     if not small:
         return []
     path, why = next(iter(small.items()))

@@ -51,15 +51,14 @@ def suggestion(
         samples: Inputs by name of the image.
         output: The output of the network.
     """
-    sites = {
-        site.path: site.module
-        for site in find_sites(network)
-        if isinstance(site.module, WindowSite)
-        and min(site.module.geometry.window) >= MIN_WINDOW
-        and not site.module.geometry.overlapping
-        and isinstance(resolved[site.path], Full)
-        and not find_unsupported_reason(Cluster(), site.module)
-    }
+    sites = {}
+    for site in find_sites(network):
+        module = site.module
+        if not isinstance(module, WindowSite) or not isinstance(resolved[site.path], Full):
+            continue
+        is_large = min(module.geometry.window) >= MIN_WINDOW and not module.geometry.overlapping
+        if is_large and not find_unsupported_reason(Cluster(), module):
+            sites[site.path] = module
     if not sites or not native.available():
         return ""
     smallest = min(samples, key=lambda name: _pixels(samples[name]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -27,19 +27,12 @@ Change = Callable[[Step, Score, int], Score | None]
 
 def change_score(step: Step, change: Change | None) -> Score | None:
     """Return the score of the result of an element-wise operator, or None if it has none."""
-    scored = [
-        at
-        for at, v in enumerate(step.inputs)
-        if v is not None and v.score is not None and v.score.hint is None
-    ]
+    scores = [None if value is None else value.score for value in step.inputs]
+    scored = [(at, score) for at, score in enumerate(scores) if score and score.hint is None]
     if not scored:
         return None
-    at = scored[0]
+    at, score = scored[0]
     out = step.outs[0]
-    value = step.inputs[at]
-    score = None if value is None else value.score
-    if score is None:
-        return None
     if tuple(score.number.shape) != out and broadcasts(score.number.shape, out):
         score = replace(score, number=score.numbers.expand(out))
     if score.power is not None and (change is None or change is keep_score):
@@ -47,7 +40,7 @@ def change_score(step: Step, change: Change | None) -> Score | None:
             return score
         return None
     if score.softmax is not None:
-        return _behind_softmax(step, change, score, at, scored)
+        return _behind_softmax(step, change, score, at, len(scored))
     if change is None:
         return None
     return change(step, score, at)
@@ -58,13 +51,13 @@ def _behind_softmax(
     change: Change | None,
     score: Score,
     at: int,
-    scored: Sequence[int],
+    count: int,
 ) -> Score | None:
     if change is keep_score:
         return score
-    if change is choose_score and at > 0 and len(scored) == 1 and empties_rows(step, score, at):
+    if change is choose_score and at > 0 and count == 1 and empties_rows(step, score, at):
         return replace(score, emptied=True)
-    if change is None or len(scored) > 1 or len(step.data()) > 1:
+    if change is None or count > 1 or len(step.data()) > 1:
         return None
     return score.but(f"the weights are changed after the softmax ({step.node.op_type})")
 

@@ -138,8 +138,10 @@ class FreeAxes:
 
     def elements(self, lengths: Lengths) -> int:
         """Return the elements of one channel of the inputs."""
-        free = [[axis for axis in shape if isinstance(axis, str)] for shape in self.shapes]
-        return sum(math.prod(lengths[axis] for axis in axes) for axes in free)
+        elements = 0
+        for shape in self.shapes:
+            elements += math.prod(lengths[axis] for axis in shape if isinstance(axis, str))
+        return elements
 
 
 def _symbol(length: Any) -> Any:
@@ -184,10 +186,14 @@ def sizes_deciding_otherwise(
             continue
         if value_of(condition, size) is (not condition.result):
             sizes.append(size)
-    same = [s for s in sizes if all(value_of(each, s) in (each.result, None) for each in before)]
+    same = [size for size in sizes if _decides_alike(before, size)]
     sizes = sorted(same or sizes, key=axes.elements)
     count = min(limit, len(sizes))
     return [sizes[len(sizes) * place // count] for place in range(count)]
+
+
+def _decides_alike(conditions: Sequence[Condition], size: Lengths) -> bool:
+    return all(value_of(each, size) in (each.result, None) for each in conditions)
 
 
 def _candidates(

@@ -119,13 +119,12 @@ def mark(model: onnx.ModelProto, *, floats_only: bool) -> onnx.ModelProto:
     typed = onnx.shape_inference.infer_shapes(model)
     typed.graph.value_info.extend(typed.graph.output)
     types = {value.name: value.type.tensor_type.elem_type for value in typed.graph.value_info}
-    names = [
-        name
-        for node in typed.graph.node
-        if node.op_type != "Constant"
-        for name in node.output
-        if name and (not floats_only or types.get(name) in _FLOATS)
-    ]
+    names: list[str] = []
+    for node in typed.graph.node:
+        if node.op_type != "Constant":
+            names += filter(None, node.output)
+    if floats_only:
+        names = [name for name in names if types.get(name) in _FLOATS]
     with _polygraphy("polygraphy.logger").G_LOGGER.verbosity():
         modify_outputs = _polygraphy("polygraphy.backend.onnx").modify_outputs
         marked: onnx.ModelProto = modify_outputs(typed, [*map(glob.escape, names)])

@@ -113,14 +113,11 @@ def record_references(
         for low, row in runs.lowered.items()
         if row.network is not None
     }
-    first, *further = (
-        _tolerances(
-            measure,
-            [of_size[place] for of_size in allowed],
-            {low: [of_size[place] for of_size in sizes] for low, sizes in lowered.items()},
-        )
-        for place, measure in enumerate(measures)
-    )
+    tolerances = []
+    for place, measure in enumerate(measures):
+        own = {low: [of_size[place] for of_size in sizes] for low, sizes in lowered.items()}
+        tolerances.append(_tolerances(measure, [of_size[place] for of_size in allowed], own))
+    first, *further = tolerances
     meta: dict[str, Any] = first | {
         "precision": transform.label,
         "roles": {output.name: output.role for output in outputs},

@@ -305,11 +305,11 @@ def _choose(
 
 
 def _distinct(candidates: list[_Candidate]) -> list[_Candidate]:
-    places = {
-        tuple(each.data_ptr() for each in one.state.values() if isinstance(each, Tensor)): one
-        for one in reversed(candidates)
-    }
-    return list(reversed(places.values()))
+    distinct = {}
+    for one in reversed(candidates):
+        tensors = [each for each in one.state.values() if isinstance(each, Tensor)]
+        distinct[tuple(tensor.data_ptr() for tensor in tensors)] = one
+    return list(reversed(distinct.values()))
 
 
 def _check_keys(state: Leaves, path: Path) -> None:
@@ -344,7 +344,9 @@ def _first(key: str) -> str:
 
 def _of_training(key: str) -> str:
     first, last = _first(key), key.rpartition(".")[2]
-    return first if first in _TRAINING_ONLY else last if last in _OF_LAYERS else ""
+    if first in _TRAINING_ONLY:
+        return first
+    return last if last in _OF_LAYERS else ""
 
 
 def _names(paths: tuple[str, ...]) -> set[str]:

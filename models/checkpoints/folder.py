@@ -67,14 +67,9 @@ def _checkpoints(folder: Path, depth: int) -> list[Path]:
     entries = sorted(itertools.islice(folder.iterdir(), _MAX_ENTRIES))
     if indexes := [file for file in entries if is_index(file)]:
         return indexes
+    weights = [file for file in entries if not _OF_TRAINING.match(file.name) and not file.is_dir()]
     for kinds in _KINDS:
-        files = [
-            file
-            for file in entries
-            if file.suffix[1:].lower() in kinds
-            and not _OF_TRAINING.match(file.name)
-            and not file.is_dir()
-        ]
+        files = [file for file in weights if file.suffix[1:].lower() in kinds]
         if files:
             return files
     if depth == _DEEPEST:

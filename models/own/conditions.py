@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -96,12 +97,5 @@ def _guesses(module: nn.Module, names: list[str]) -> Iterator[tuple[Port, ...]]:
     kinds += [(PER_TOKEN_AXES, {}, dtype) for dtype in ("float32", "bool", "int64")]
     wide = (VECTOR_AXES, TOKENS_AXES)
     kinds += [(axes, {"classes": n}, "float32") for axes in wide for n in widths]
-    return product(
-        *(
-            [
-                Port(name, CONDITION, axes, lengths, range=None, dtype=dtype)
-                for axes, lengths, dtype in kinds
-            ]
-            for name in names
-        )
-    )
+    ports = [Port("", CONDITION, *kind[:2], range=None, dtype=kind[2]) for kind in kinds]
+    return product(*([replace(port, name=name) for port in ports] for name in names))

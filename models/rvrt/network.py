@@ -163,11 +163,12 @@ class RVRT(nn.Module):
         flows = self.spynet(torch.cat((late, early)), torch.cat((early, late)))
         forward, backward = flows.unflatten(0, (2, batch, count - 1)).unbind(0)
         both = clip_flows(torch.cat((forward, backward.flip(1))))
-        ways = [[flow.unflatten(0, (2, batch)).unbind(0) for flow in guide] for guide in both]
-        return {
-            way: [[flow[place] for flow in guide] for guide in ways]
-            for place, way in enumerate(("forward", "backward"))
-        }
+        guides: dict[str, list[Sequence[Tensor]]] = {}
+        for place, way in enumerate(("forward", "backward")):
+            guides[way] = []
+            for guide in both:
+                guides[way].append([flow.unflatten(0, (2, batch))[place] for flow in guide])
+        return guides
 
     def _head(self, features: Tensor) -> Tensor:
         y: Tensor = self.conv_last(self.upsampler(self.conv_before_upsampler(features)))

@@ -59,11 +59,8 @@ def _windows(state: State, groups: int, blocks: set[tuple[int, int]]) -> Hyper:
         _ATTENTION.format(group, 0) + "relative_position_bias_table" for group in range(groups)
     ]
     present = [shape_of(state, name, 2) for name in names if name in state]
-    masks = [
-        value.shape
-        for key, value in state.items()
-        if key.endswith(".attn_mask") and value.dim() == 3 and value.numel()
-    ]
+    shapes = [value.shape for key, value in state.items() if key.endswith(".attn_mask")]
+    masks = [shape for shape in shapes if len(shape) == 3 and shape.numel()]
     index = state.get(_ATTENTION.format(0, 0) + "relative_position_index")
     hyper: Hyper = {}
     if present and len(present) < groups:

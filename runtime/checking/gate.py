@@ -84,13 +84,12 @@ def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
                 + ". Use the same settings, or accept the current figures with `update`; "
                 "see docs/ci.md"
             )
-    figures = [
-        _item_result(name, measured, baseline.items[name])
-        if name in baseline.items
-        else _describe_unrecorded(name, item.title, measured.items[name])
-        for name, item in list_guarded_items().items()
-        if name in baseline.items or name in measured.items
-    ]
+    figures = []
+    for name, item in list_guarded_items().items():
+        if name in baseline.items:
+            figures.append(_item_result(name, measured, baseline.items[name]))
+        elif name in measured.items:
+            figures.append(_describe_unrecorded(name, item.title, measured.items[name]))
     return [
         *figures,
         *_output_results(measured, baseline),

@@ -326,6 +326,7 @@ class Naming:
     def name(self, source: Path) -> str:
         """Return the name of an image's output in a folder."""
         stem = "stdin" if source == STREAM else source.stem
-        keeps = source.suffix.lower() in SUFFIXES
-        ending = f".{self.format}" if self.format else source.suffix if keeps else ".png"
+        ending = source.suffix if source.suffix.lower() in SUFFIXES else ".png"
+        if self.format:
+            ending = f".{self.format}"
         return f"{stem}{self.suffix}{ending}"

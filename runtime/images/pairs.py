@@ -60,10 +60,9 @@ def list_folder(folder: str | os.PathLike[str]) -> list[Path]:
     place = Path(folder)
     if not place.is_dir():
         raise NystraError(f"no folder at {place}, expected a folder of images")
+    visible = (path for path in place.iterdir() if not path.name.startswith("."))
     images = sorted(
-        path
-        for path in place.iterdir()
-        if path.suffix.lower() in READ_SUFFIXES and path.is_file() and not path.name.startswith(".")
+        path for path in visible if path.suffix.lower() in READ_SUFFIXES and path.is_file()
     )
     if not images:
         raise NystraError(f"the folder {place} holds no images: {', '.join(READ_SUFFIXES)}")

@@ -153,10 +153,14 @@ def logits_figures(got: Array, expected: Array) -> dict[str, float]:
     )
     norm = float(np.linalg.norm(second))
     error = float(np.linalg.norm(first - second))
+    if norm:
+        error /= norm
+    elif error:
+        error = math.inf
     best = np.argsort(-second, axis=1, kind="stable")[:, :1]
     ranked = np.argsort(-first, axis=1, kind="stable")
     return {
-        "relative_error": error / norm if norm else (0.0 if error == 0.0 else math.inf),
+        "relative_error": error,
         "top1": float(np.mean(ranked[:, :1] == best)),
         "top5": float(np.mean(np.any(ranked[:, :5] == best, axis=1))),
     }
@@ -220,11 +224,11 @@ def reference_figures(pairs: Iterable[tuple[str, Array, Array]]) -> dict[str, fl
 def worst_figures(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Return the worst of each figure, in the order of `FIGURES`."""
     listed = list(several)
-    return {
-        name: figure.worst(figures[name] for figures in listed if name in figures)
-        for name, figure in FIGURES.items()
-        if any(name in figures for figures in listed)
-    }
+    worst = {}
+    for name, figure in FIGURES.items():
+        if values := [figures[name] for figures in listed if name in figures]:
+            worst[name] = figure.worst(values)
+    return worst
 
 
 def _check_shapes(got: Array, expected: Array) -> None:

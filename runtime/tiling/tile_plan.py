@@ -101,7 +101,7 @@ def plan_tiles(
         raise NystraError(f"got an image of {size[1]}x{size[0]} pixels, expected at least 1x1")
     if overlap < 0:
         raise NystraError(f"`overlap` is {overlap}, expected 0 or more")
-    sides = size if tile is None else (tile, tile) if isinstance(tile, int) else tile
+    sides = (tile, tile) if isinstance(tile, int) else tile or size
     if tile is None or (not fixed and size[0] <= sides[0] and size[1] <= sides[1]):
         return TilePlan(size, ((0, size[0]),), ((0, size[1]),))
     rows, columns = (

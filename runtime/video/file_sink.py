@@ -141,8 +141,8 @@ def _choose_format(source: VideoFile, size: tuple[int, int]) -> Color:
     """Return how a video of this size is stored: as nearly as its source as the encoders can."""
     planes = load_av().VideoFormat(source.color.pixel_format, 4, 4)
     across, down = planes.chroma_width(4), planes.chroma_height(4)
-    chroma = "444" if across == 4 else "420" if down == 2 else "422"
-    if planes.name.startswith("gray"):
+    chroma = "444" if across == 4 else "422"
+    if planes.name.startswith("gray") or (across, down) == (2, 2):
         chroma = "420"
     if (chroma == "420" and size[0] % 2) or (chroma != "444" and size[1] % 2):
         chroma = "444"

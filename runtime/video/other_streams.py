@@ -110,9 +110,9 @@ def _copy_description(track: Any, copy: Any) -> None:
 
 
 def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "title" if key == "name" else key: value  # mp4 writes one and reads the other
-        for key, value in metadata.items()
-        if key.lower().partition("-")[0] not in _OF_THE_ENCODING
-        and not key.startswith("_STATISTICS")
-    }
+    tags = {}
+    for key, value in metadata.items():
+        own = key.lower().partition("-")[0] in _OF_THE_ENCODING or key.startswith("_STATISTICS")
+        if not own:
+            tags["title" if key == "name" else key] = value  # mp4 writes one and reads the other
+    return tags

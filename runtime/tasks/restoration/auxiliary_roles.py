@@ -262,11 +262,8 @@ def find_partner(place: Path, image: Path, what: str, suffixes: Collection[str])
         return place
     if (place / image.name).is_file():
         return place / image.name
-    matches = sorted(
-        path
-        for path in place.iterdir()
-        if path.stem == image.stem and path.suffix.lower() in suffixes and path.is_file()
-    )
+    of_stem = (path for path in place.iterdir() if path.stem == image.stem and path.is_file())
+    matches = sorted(path for path in of_stem if path.suffix.lower() in suffixes)
     if len(matches) != 1:
         names = ", ".join(path.name for path in matches)
         raise NystraError(

@@ -210,8 +210,7 @@ def validate_quality(
         raise NystraError(
             "the official padding does not apply to models with a mask or a reference"
         )
-    scale = restorer.scale
-    border = crop_border if crop_border is not None else (scale if scale > 1 else 0)
+    border = choose_border(crop_border, restorer.scale)
     pairs = pair_images(input_folder, truth_folder)
     results: list[ImageQuality] = []
     warnings: list[str] = []
@@ -223,16 +222,23 @@ def validate_quality(
         if pad == "official" and window is not None:
             pixels = np.moveaxis(official_pad(np.moveaxis(pixels, 2, 0), window), 0, 2)
         output, _ = restorer(pixels, tile, overlap, auxiliary=others)
-        got, expected = comparable(output, image.size, truth, scale, (source, target))
+        got, expected = comparable(output, image.size, truth, restorer.scale, (source, target))
         regions: tuple[RegionQuality, ...] = ()
         if masks:
-            hole = others[masks[0]][:, :, 0].repeat(scale, 0).repeat(scale, 1)
+            hole = others[masks[0]][:, :, 0].repeat(restorer.scale, 0).repeat(restorer.scale, 1)
             hole = hole[: got.shape[0], : got.shape[1]]
             regions = _inside_outside(got, expected, hole > 0, border, channel, source)
         results.append(measure_image(source.name, got, expected, border, channel, *regions))
         if progress is not None:
             progress(index + 1, len(pairs))
     return QualityReport(tuple(results), border, channel, pad, tuple(dict.fromkeys(warnings)))
+
+
+def choose_border(crop_border: int | None, scale: int) -> int:
+    """Return the pixels to crop on every side: as requested, or the scale, 0 at scale 1."""
+    if crop_border is not None:
+        return crop_border
+    return scale if scale > 1 else 0
 
 
 def measure_image(

@@ -239,8 +239,8 @@ def _plan_images(
             results.append(ImageResult(str(image), "skipped", str(place), reason=reason))
         else:
             pairs.append((image, place))
-    existing = [place for _, place in pairs if folder and not how.overwrite and place.exists()]
-    if existing:
+    existing = [place for _, place in pairs if folder and place.exists()]
+    if existing and not how.overwrite:
         raise NystraError(
             f"{len(existing)} of {len(pairs)} outputs exist, the first is {existing[0]}: add "
             "`skip_existing` to write only the others, or `overwrite` to replace them"

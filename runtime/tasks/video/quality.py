@@ -12,7 +12,13 @@ from ...metrics.image_quality import Flicker
 from ...session import Session
 from ...video.frame_folder import FrameFolder
 from ..restoration.options import RunOptions
-from ..restoration.quality import ImageQuality, QualityReport, comparable, measure_image
+from ..restoration.quality import (
+    ImageQuality,
+    QualityReport,
+    choose_border,
+    comparable,
+    measure_image,
+)
 from .options import VideoOptions
 from .run import restore_frames
 
@@ -47,7 +53,7 @@ def validate_clip(
     truths = dict(pair_images(input_folder, truth_folder))
     source = FrameFolder(Path(input_folder), files=list(truths))
     scale, frames = restore_frames(session, source, RunOptions(), options or VideoOptions())
-    border = crop_border if crop_border is not None else (scale if scale > 1 else 0)
+    border = choose_border(crop_border, scale)
     flicker = Flicker(border, channel)
     images: list[ImageQuality] = []
     for file, restored in zip(source.files, frames, strict=True):
