@@ -31,6 +31,11 @@ _CONVOLUTIONS = ("Conv", "ConvInteger", "QLinearConv", "FusedConv", "DeformConv"
 BYTES_PER_SCORE = 20
 """Peak bytes per score of query and key in onnxruntime: measured 19 on CSNLN."""
 
+_PER_PAIR = 256.0
+"""Operations that attention takes at least for a pair of pixels: its softmax waits for memory."""
+
+_SMALL_SIDE = 8
+
 BYTES_PER_FUSED_SCORE = 15
 """The same with fused scores along diagonals: from the inpainting network's peaks at 512 and 768
 pixels per side."""
@@ -70,6 +75,28 @@ def count_operations(network: nn.Module, facts: Facts) -> tuple[int, dict[str, i
 def count_all_operations(network: nn.Module, facts: Facts) -> int:
     """Return the first number of `count_operations`; a network that is a graph is not run."""
     return _count_in_graphs(network, _images(facts)) or count_operations(network, facts)[0]
+
+
+def count_quadratic(network: nn.Module, facts: Facts) -> float:
+    """Return b: attention between all pixels of an image of n pixels takes about b n^2 operations.
+
+    Counted of two small images, whether nystra replaces the attention or not; 0 without such.
+    """
+    if facts.sides is not None:
+        return 0.0
+    side = facts.round_up(max(_SMALL_SIDE, facts.size_minimum))
+    counts = []
+    for length in (side, 2 * side):
+        arrays = example_arrays(facts.inputs, facts.size(length, length))
+        images = [torch.from_numpy(array) for array in arrays.values()]
+        operations = _count_in_graphs(network, images)
+        if not operations:
+            with FlopCounterMode(display=False) as counter, torch.no_grad():
+                network(*images)
+            operations = counter.get_total_flops()
+        counts.append(operations)
+    more = counts[1] - 4 * counts[0]
+    return max(_PER_PAIR, more / (12.0 * side**4)) if more > 0 else 0.0
 
 
 def without_values(run: Callable[[], _Result]) -> _Result:

@@ -17,8 +17,7 @@ from ...core.ports.port import SIDES, UNIT, Size
 from ...models.facts import Facts
 from ...models.registry import is_own
 from ...runtime.images.images import read_image
-from ..attention.cost import quadratic_bytes
-from ..attention.site import neutral
+from ..attention.cost import count_quadratic
 from ..rewrite.graph_network import GraphNetwork
 from .images import Feeds, Pixels, feeds_of, photographs
 from .onnx_facts import ARCHITECTURE
@@ -41,9 +40,6 @@ _OPERATIONS = 1.6e10
 A network has one for each parameter and pixel, and those of attention between all its pixels.
 """
 
-_OF_A_BYTE = 64
-"""Operations of exact attention for each byte that it needs: some hundred for each score."""
-
 _FEWEST = 3
 """Comparisons that are made in any case, of a network that is another module than the given one."""
 
@@ -64,7 +60,7 @@ class Telling:
 def choose_telling_inputs(
     network: nn.Module, facts: Facts, *, photographs_only: bool, changed: bool
 ) -> list[Telling]:
-    """Return `find_telling_inputs` of a network: its step, weights and exact attention count.
+    """Return `find_telling_inputs` of a network: its step, weights and attention count.
 
     Args:
         network: The network.
@@ -72,11 +68,12 @@ def choose_telling_inputs(
         photographs_only: As of `find_telling_inputs`.
         changed: As of `find_telling_inputs`.
     """
+    parameters = _count_weights(network)
     return find_telling_inputs(
         facts,
         max((facts.size_multiple, *(facts.window or ()))),
-        _count_weights(network),
-        quadratic=quadratic_bytes(network, facts, neutral(network)),
+        parameters,
+        quadratic=count_quadratic(network, facts) if parameters < _SMALL else 0.0,
         photographs_only=photographs_only,
         changed=changed,
     )
@@ -101,7 +98,7 @@ def find_telling_inputs(
         facts: Facts of the network, maybe of a fixed size.
         step: The multiple that it pads to, or its window, in pixels.
         parameters: Its number of weights: large networks are compared on fewer pixels.
-        quadratic: b, if exact attention for n pixels needs b n^2 bytes: such networks too.
+        quadratic: b, if attention between all n pixels takes b n^2 operations: such networks too.
         photographs_only: Photographs alone, for networks that select by comparing values.
         changed: Whether the network that is traced is another module than the given one. If not,
             the references are of it, at sizes around its step.
@@ -115,7 +112,7 @@ def find_telling_inputs(
         size = facts.size(height, width)
         several = batch if place == 0 or parameters < _SMALL else 1
         pixels = math.prod(-(-size[axis] // 8) * 8 for axis in SIDES)
-        operations += several * (parameters * pixels + quadratic * _OF_A_BYTE * pixels**2)
+        operations += several * (parameters * pixels + quadratic * pixels**2)
         if place >= fewest and operations > _OPERATIONS:
             break
         at = place * _BATCH

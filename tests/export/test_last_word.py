@@ -136,6 +136,6 @@ def test_a_small_network_is_compared_at_all_sizes_in_batches() -> None:
 
 def test_attention_between_all_pixels_is_compared_on_small_squares_and_long_strips() -> None:
     """Colorization took 70 of the 75 s of its export at sides of 131."""
-    shapes = _compared(100_000, changed=False, quadratic=20.0)
+    shapes = _compared(100_000, changed=False, quadratic=256.0)
     assert max(max(shape[2:]) for shape in shapes) > 128
     assert max(height * width for *_, height, width in shapes) < 64**2

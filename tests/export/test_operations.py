@@ -11,15 +11,20 @@ import torch
 from onnx import TensorProto, helper, shape_inference
 from torch.utils.flop_counter import FlopCounterMode
 
+import found_toys as toys
+from later import full
 from nystra.cli.main import main
 from nystra.export.attention.cost import (
     count_all_operations,
     count_graph_operations,
     count_operations,
+    count_quadratic,
 )
 from nystra.export.load.onnx_file import load_onnx
 from nystra.export.rewrite.graph_network import GraphNetwork
+from nystra.models import load
 from onnx_files import window_attention
+from searched_graphs import of_any_size
 
 ONES = (1, 1)
 CASES = {
@@ -82,3 +87,14 @@ def test_all_operations_of_a_file_are_counted_without_running_it(
     expected, _ = count_operations(loaded.network, loaded.facts)
     monkeypatch.setattr(GraphNetwork, "forward", None)
     assert count_all_operations(loaded.network, loaded.facts) == expected > 0
+
+
+@pytest.mark.parametrize("kind", ["module", *full("graph")])
+def test_attention_between_all_pixels_is_counted_though_nothing_replaces_it(kind: str) -> None:
+    """A file with a scale log(N) of its scores was compared at 131x138: 160 s of an export."""
+    facts = load("swinir_x2_w16").facts
+    for toy, expected in ((toys.Whole, 256.0), (toys.RearrangedByHand, 0.0)):
+        network = toys.lively(toy())
+        if kind == "graph":
+            network = of_any_size(network, (2, 3, 16, 24), (3, 3, 32, 16)).network
+        assert count_quadratic(network, facts) == expected
