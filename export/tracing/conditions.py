@@ -20,9 +20,9 @@ from ...models.sizes.given import copy_sharing_weights
 from ...models.sizes.open_caches import open_caches
 from ...models.torch_internals import FakeTensorMode
 from ..differences import relative_difference
-from .alike import Observed, Repeats
 from .deciding_sizes import FreeAxes, Lengths, sizes_deciding_otherwise, value_of
 from .lowering import CHECKS, name_of
+from .repeats import Observed, Repeats
 from .shortcuts import without_fake_cache
 from .size_conditions import Condition, record_conditions
 from .torch_sizes import DimDynamic, ShapeEnv, StatelessSymbolicContext

@@ -20,12 +20,12 @@ from ...models.sizes.given import GivenNetwork, copy_sharing_weights
 from ...models.sizes.open_caches import open_caches
 from ...models.torch_internals import OpOverload, make_fx
 from ..attention.site import find_sites
-from .alike import Observed, Repeats, observe
 from .conditions import refuse_branches
 from .copies import Copied
 from .deciding_sizes import FreeAxes, sizes_deciding_otherwise
 from .examples import by_argument, dynamic_shapes, examples_of, images_of, limit_axes, limits_of
 from .lowering import lower_graph, name_of
+from .repeats import Observed, Repeats, observe
 from .shortcuts import without_fake_cache
 from .size_conditions import Condition, record_conditions
 from .size_fault import find_limits, size_fault

@@ -243,7 +243,7 @@ def test_equal_modules_are_traced_each_where_one_trace_fails(
     def refusing(*_: object) -> None:
         raise KeyError("it is this one")
 
-    monkeypatch.setattr("nystra.export.tracing.alike.Repeats.copied", refusing)
+    monkeypatch.setattr("nystra.export.tracing.repeats.Repeats.list_calls", refusing)
     loaded = loading.load(OwnNetwork.of(Restorer(toys.lively(toys.RearrangedByHand()))))
     seen: list[str] = []
     found = with_found_sites(loaded, seen.append)

@@ -115,7 +115,7 @@ def _inputs(site: FoundFreeTokens, sizes: Sequence[int]) -> list[Tensor]:
     batch, rows, columns, others = sizes
     first = (site.geometry.before or (0, 0))[0]
     queries = first + rows * columns
-    keys = others if site.geometry.apart else queries
+    keys = others if site.geometry.separate else queries
     made = [torch.randn(batch, 2, count, 8) for count in (queries, keys, keys)]
     return [*made, torch.zeros(rows, columns)]
 

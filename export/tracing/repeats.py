@@ -70,7 +70,7 @@ class Repeats:
         self._network = network
         self._kinds: list[tuple[int, _Kind]] = []
         self._calls: list[tuple[str, _Kind]] = []
-        for number, paths in enumerate(_alike(network, observed)):
+        for number, paths in enumerate(_group_by_structure(network, observed)):
             for path in paths:
                 module = network.get_submodule(path)
                 vars(module)["forward"] = partial(self._run, number, path, module.forward)
@@ -147,7 +147,7 @@ def _describe(leaf: object) -> object:
     return str(leaf) if isinstance(leaf, torch.SymInt) else leaf
 
 
-def _alike(network: nn.Module, observed: Observed) -> list[list[str]]:
+def _group_by_structure(network: nn.Module, observed: Observed) -> list[list[str]]:
     """Return the paths of the modules of each kind of which several run, or one several times."""
     kinds: list[tuple[list[Any], list[str]]] = []
     for path, module in network.named_modules():

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from nystra.export.execute.parts import find_reads, is_stored
-from nystra.export.tracing.alike import Observed, is_equal, observe
 from nystra.export.tracing.programs import export_program
+from nystra.export.tracing.repeats import Observed, is_equal, observe
 from searched_graphs import graph_of, searched
 
 
