@@ -116,16 +116,16 @@ class _Run:
         padded_size: The same, padded.
         values: What tensors are, which are kept so that their numbers stay theirs.
         written: Memory -> what was written to it.
-        pads: What is padded -> by which operators.
-        chains: Name of a partly padded image -> that of the image.
+        rules: By which operators images are padded, whatever the image.
+        chains: Name of a partly padded image -> that of the image, and its operators until then.
     """
 
     size: tuple[int, int]
     padded_size: tuple[int, int]
     values: dict[int, tuple[Tensor, _Value]] = field(default_factory=dict)
     written: dict[int, str] = field(default_factory=dict)
-    pads: dict[str, set[str]] = field(default_factory=dict)
-    chains: dict[str, str] = field(default_factory=dict)
+    rules: set[str] = field(default_factory=set)
+    chains: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def of(
         self, network: nn.Module, call: Callable[..., Any], inputs: Sequence[Tensor]
@@ -142,7 +142,7 @@ class _Run:
         copied = copy_sharing_weights(network)
         with torch.no_grad(), _Named(self):
             returned = call(copied, *copies)
-        if any(len(chains) > 1 for chains in self.pads.values()):
+        if len(self.rules) > 1:
             return None
         values = [self._value(tensor) for tensor in _tensors(returned)]
         if self.size != self.padded_size and any(value.state != _RAW for value in values):
@@ -222,18 +222,23 @@ class _Run:
 
     def _move(self, before: Sequence[_Value], described: str, result: Tensor) -> _Value:
         """Return what an operator is that moves pixels of the image: part of its padding."""
-        bases = {self.chains.get(value.name, value.name) for value in before if value.state}
+        moved = [value for value in before if value.state]
+        starts = [self.chains.get(value.name, (value.name, "image")) for value in moved]
+        bases = {base for base, _ in starts}
         if len(bases) != 1:
             return _Value(_hash(described, *sorted(bases)))
         (base,) = bases
+        rule = described
+        for value, (_, start) in zip(moved, starts, strict=True):
+            rule = rule.replace(value.name, start)
         if result.dim() >= len(IMAGE_AXES) and tuple(result.shape[-2:]) == self.padded_size:
             is_partly = any(value.name in self.chains for value in before)
             if before[0].state == _PADDED_BEFORE and not is_partly:
                 return _Value(_hash(described, "[]", "0"))  # it moves pixels within the image
-            self.pads.setdefault(base, set()).add(_hash(described))
+            self.rules.add(_hash(rule))
             return _Value(base)
         name = _hash(described)
-        self.chains[name] = base
+        self.chains[name] = base, _hash(rule)
         return _Value(name, _MOVED)
 
 

@@ -108,6 +108,26 @@ def test_padding_stays_where_the_image_or_its_size_is_used(kind: type[nn.Module]
     assert own_sides(kind().eval(), call_plainly, [IMAGE]).multiple == 1
 
 
+class Guided(Plain):
+    """Pads a second image in a way of its own."""
+
+    def __init__(self, border: str) -> None:
+        super().__init__()
+        self.border = border
+
+    def forward(self, x: Tensor, guide: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        pads = (0, -width % 8, 0, -height % 8)
+        padded, guide = F.pad(x, pads, "reflect"), F.pad(guide, pads, self.border)
+        return self.last(F.gelu(self.first(padded) + self.first(guide)))[:, :, :height, :width]
+
+
+@pytest.mark.parametrize(("border", "multiple"), [("reflect", 8), ("replicate", 1)])
+def test_padding_of_two_images_moves_if_it_is_the_same(border: str, multiple: int) -> None:
+    ports = [IMAGE, Port("guide", "reference", lengths={"channels": 3})]
+    assert own_sides(Guided(border).eval(), call_plainly, ports).multiple == multiple
+
+
 BY_SIDES: dict[str, Callable[[int, int], float]] = {
     "at least": lambda height, _: max(height, 200) / 200,
     "at most": lambda height, _: min(height, 6) / 6,
