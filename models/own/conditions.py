@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import torch
@@ -92,10 +93,9 @@ def _list_required(module: nn.Module) -> list[str]:
 def _guesses(module: nn.Module, names: list[str]) -> Iterator[tuple[Port, ...]]:
     layers = (part for part in module.modules() if isinstance(part, nn.Linear))
     widths = list(dict.fromkeys(layer.in_features for layer in layers))[:_MAX_WIDTHS]
-    kinds: list[tuple[tuple[str, ...], dict[str, int], str]]
-    kinds = [(NUMBER_AXES, {}, dtype) for dtype in ("float32", "int64")]
-    kinds += [(PER_TOKEN_AXES, {}, dtype) for dtype in ("float32", "bool", "int64")]
+    port = partial(Port, CONDITION, CONDITION, range=None)
+    ports = [port(NUMBER_AXES, dtype=dtype) for dtype in ("float32", "int64")]
+    ports += [port(PER_TOKEN_AXES, dtype=dtype) for dtype in ("float32", "bool", "int64")]
     wide = (VECTOR_AXES, TOKENS_AXES)
-    kinds += [(axes, {"classes": n}, "float32") for axes in wide for n in widths]
-    ports = [Port("", CONDITION, *kind[:2], range=None, dtype=kind[2]) for kind in kinds]
+    ports += [port(axes, {"classes": n}) for axes in wide for n in widths]
     return product(*([replace(port, name=name) for port in ports] for name in names))

@@ -126,12 +126,6 @@ def fit_to_format(image: ImageData, kind: str) -> tuple[ImageData, list[str]]:
     return replace(image, bits=bits, metadata=replace(metadata, fields=fields)), notes
 
 
-def names_of(image: ImageData) -> list[str]:
-    """Return the names of what is known of an image besides its pixels."""
-    profile = ["color profile"] if image.icc else []
-    return [*profile, *map(_label, image.metadata.fields)]
-
-
 def _is_kept(name: str, value: bytes | str, source: str, kind: str) -> bool:
     if name.startswith(_TEXT):
         return kind == "PNG" and isinstance(value, str) and value.isascii()  # others are garbled

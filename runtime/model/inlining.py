@@ -43,14 +43,14 @@ def inline_model(path: str | os.PathLike[str]) -> bytes:
             function = _Function.read(value)
             functions[function.domain, function.name] = function
     called = [[domain] for domain, _ in functions]
-    fields: list[_Field] = []
+    parts: list[_Field] = []
     for number, kind, value in model:
         if number == 7:
             value = _inline_graph(value, functions)
         if number == 25 or (number == 8 and _texts(value, 1)[:1] in called):
             continue
-        fields.append((number, kind, value))
-    return message(fields)
+        parts.append((number, kind, value))
+    return message(parts)
 
 
 @dataclass
@@ -74,13 +74,13 @@ class _Function:
 
 
 def _inline_graph(content: bytes, functions: dict[tuple[str, str], _Function]) -> bytes:
-    fields: list[_Field] = []
+    parts: list[_Field] = []
     for number, kind, value in _fields(content):
         if number != 1:
-            fields.append((number, kind, value))
+            parts.append((number, kind, value))
             continue
-        fields += [(1, BYTES, node) for node in _inline_node(value, functions)]
-    return message(fields)
+        parts += [(1, BYTES, node) for node in _inline_node(value, functions)]
+    return message(parts)
 
 
 def _inline_node(
@@ -119,14 +119,14 @@ def _body(call: bytes, function: _Function) -> list[bytes]:
 def _rename_node(
     content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]
 ) -> bytes:
-    fields: list[_Field] = []
+    parts: list[_Field] = []
     for number, kind, value in _fields(content):
         if number in (1, 2, 3):
             value = rename(value.decode()).encode()
         elif number == 5:
             value = _attribute(value, rename, attributes)
-        fields.append((number, kind, value))
-    return message(fields)
+        parts.append((number, kind, value))
+    return message(parts)
 
 
 def _attribute(content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]) -> bytes:
@@ -135,19 +135,19 @@ def _attribute(content: bytes, rename: Callable[[str], str], attributes: dict[st
     if referred and referred[0]:
         own = [(1, BYTES, _texts(content, 1)[0].encode())]
         return message(own + [part for part in _fields(attributes[referred[0]]) if part[0] != 1])
-    fields: list[_Field] = []
+    parts: list[_Field] = []
     for number, kind, value in _fields(content):
         if number == 6:
             value = _rename_graph(value, rename, attributes)
-        fields.append((number, kind, value))
-    return message(fields)
+        parts.append((number, kind, value))
+    return message(parts)
 
 
 def _rename_graph(
     content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]
 ) -> bytes:
     named = {5: 8, 11: 1, 12: 1, 13: 1}
-    fields: list[_Field] = []
+    parts: list[_Field] = []
     for number, kind, value in _fields(content):
         if number == 1:
             value = _rename_node(value, rename, attributes)
@@ -162,8 +162,8 @@ def _rename_graph(
                     for part, wire_type, text in _fields(value)
                 ]
             )
-        fields.append((number, kind, value))
-    return message(fields)
+        parts.append((number, kind, value))
+    return message(parts)
 
 
 def _fields(content: bytes) -> list[_Field]:
