@@ -129,6 +129,27 @@ def test_pages_name_commands_that_are_there() -> None:
     assert named <= {*COMMANDS, "studies.training"}
 
 
+def test_commands_of_the_papers_pages_are_run_by_tests() -> None:
+    """Those with parts, as `studies.paper errors`, by each part that the pages name."""
+    tests = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "tests" / "studies").glob("*.py")
+        if path.name != "test_commands.py"
+    )
+    missing = set()
+    for page in ("papers", "paper", "quality", "quality_tables", "vit", "rvrt"):
+        text = (ROOT / "studies" / "measurements" / f"{page}.md").read_text(encoding="utf-8")
+        for module, part in re.findall(r"python -m (studies[.\w]*)(?: ([a-z]+)\b)?", text):
+            study, name = module.rsplit(".", 1)
+            named = f"{module} " in tests or f'"{module}"' in tests
+            imported = re.search(rf"from {study} import .*\b{name}\b|from {module}\b", tests)
+            parts = not part or f"{module} {part}" in tests or f'"{part}"' in tests
+            if not (named or imported) or (module in PARTED and not parts):
+                missing.add(f"{module} {part}")
+    assert not missing
+
+
+PARTED = ("studies.paper", "studies.vit.costs")
 PYTEST_COMMANDS = sorted(
     {
         command

@@ -5,6 +5,7 @@ Commands that train, and tables of quality, run reduced in the other files of th
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,19 +15,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from runtime_models import nystra_metadata, save_upscaler
 from shared import ROOT
 
 pytestmark = pytest.mark.release
 
 
 CASES = ("swinir", "uformer64", "uformer32", "dehazeformer")
+QUALITY = "--tables plans --engine kernels --threads 1 --only 'nystra 16, 6 it' --set a LR HR"
 VIT = ROOT / "models" / "pretrained" / "vit_cifar10_p4.safetensors"
 
 
 def run(command: str, folder: Path) -> str:
     """Return what a study prints, which runs in a folder."""
     ended = subprocess.run(
-        [sys.executable, "-m", *command.split()],
+        [sys.executable, "-m", *shlex.split(command)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
@@ -48,6 +51,7 @@ def folder(tmp_path: Path) -> Path:
             (tmp_path / place).mkdir(parents=True, exist_ok=True)
             noise.resize(size, Image.Resampling.BICUBIC).save(tmp_path / place / f"{name}.png")
     shutil.copy(VIT, tmp_path / "vit.safetensors")
+    save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
     row = {"trained": "full", "runs": "psal", "top1": 0.5, "onnxruntime": 1.0}
     (tmp_path / "rows_of_page.json").write_text(json.dumps([row]))
     (tmp_path / "table.json").write_text(json.dumps({"psal3": {"psal3": [0.01, 0.02]}}))
@@ -77,7 +81,13 @@ def test_exact_figures_are_those_of_the_page(command: str, tmp_path: Path) -> No
         "studies.psal.memory --sides 64",
         "studies.psal.reconstruction HR/a.png HR/b.png --sides 64 --temperature 0.3 --seeds 0",
         "studies.quality.auto_plans --folder auto --model hat_x2_w16 --budgets 50 --set a LR HR",
+        f"studies.quality --model hat_x2_w16 --partial {QUALITY}",  # a site keeps full attention
+        f"studies.quality --model swinir_x2_w16 --window 32 --channel rgb {QUALITY}",
         "studies.quality.sheet --out sheet.png swinir_x2_w16:LR/a.png:HR/a.png",
+        "studies.rvrt.costs --frames 2 --size 16x16 --form 'full, window 8, as published'",
+        "studies.rvrt.costs --samples",
+        "studies.rvrt.export --network 001 --save rvrt.safetensors",
+        "studies.performance.opening m.onnx --seconds 30 --only 'as they are'",
         "studies.vit.costs memory --sides 64 --engines PyTorch",
         "studies.vit.costs time --seconds 0.1 --sides 64 --engines PyTorch",
         "studies.vit.study vit.safetensors --images classes --seconds 0.1 --kept rows.json",
