@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -122,6 +123,19 @@ def test_names_and_formats(model: Path, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(NystraError, match=message):
             run_images(model, *pair, options, threads=1)
     assert not pair[1].exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such names there")
+def test_names_that_shells_and_programs_read_otherwise(
+    model: Path, folder: Path, tmp_path: Path
+) -> None:
+    names = {"-o.png", "new\nline.png", "a'b\"c.png", "x%03d[1]*.png", "קליניקה 😀.png"}
+    given = tmp_path / "given"
+    given.mkdir()
+    for name in names:
+        shutil.copy(folder / "a.png", given / name)
+    results = run_images(model, given, tmp_path / "out", threads=1)
+    assert set(statuses(results)) == {path.name for path in (tmp_path / "out").iterdir()} == names
 
 
 def test_two_images_of_one_output(model: Path, tmp_path: Path) -> None:
