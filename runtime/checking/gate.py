@@ -158,7 +158,7 @@ def _file_result(measured: Measured, baseline: Baseline) -> CheckResult:
         accepted = "the baseline records no metadata: accept it with `update`"
     exported = "it equals the file in its manifest"
     if not measured.listed:
-        exported = "no manifest next to it, so it is unknown whether it is the exported file"
+        exported = "whether it is the exported file is unknown: no manifest names it"
     text = "; ".join(changes or [exported, accepted])
     return CheckResult(FILE, FAILED if changes else PASSED, None, None, None, f"model file: {text}")
 

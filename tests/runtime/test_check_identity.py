@@ -168,7 +168,7 @@ def test_the_file_is_what_was_exported_only_where_its_manifest_says_so(
     state, text = items(model, capsys)["file"]
     assert state == "passed"
     assert "exported and accepted" not in text
-    assert "no manifest next to it, so it is unknown whether it is the exported file" in text
+    assert "whether it is the exported file is unknown: no manifest names it" in text
 
 
 def without_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
