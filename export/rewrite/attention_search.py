@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from ...core.errors import UnsupportedModelError
 from ...core.text import first_named
-from ..execute.parts import PartRunner
+from ..execute.parts import PartRunner, TooLargeError
 from ..execute.sized import Sized, infer_sizes
 from ..search.agreement import Agreement, agreement
 from ..search.by_size import find_varying, grow_evenly, longer_sizes
@@ -40,6 +41,7 @@ from .windows import Sites, WriteSite, put_on_map, write_site
 
 Level = Literal["map", "tokens", "as trained"]
 _UNSERVED = ("channels", "neighbourhood")
+_FEWEST_SIZES = 3
 _MIXED = "its inputs and outputs have several types in the file"
 
 
@@ -141,26 +143,35 @@ def _read_at_longer_sizes(
     terms = {value for reading in on_map for value in reading.core.by_size}
     uneven: set[ir.Value] = set()
     for sizes in longer_sizes(model.graph, sized, other) if terms else ():
-        listed = [_compute_constants_at(model, shapes, terms) for shapes in sizes]
-        computed = terms.intersection(*listed)
-        uneven |= terms - computed
-        for term in computed:
-            if not grow_evenly([constants[term] for constants in listed]):
-                uneven.add(term)
+        first, padded, *longer = [_compute_constants_at(model, shapes, terms) for shapes in sizes]
+        computed = [each for each in (padded or None, *longer) if each is not None]
+        uneven |= {term for term in terms if not _grows_evenly(term, [first or {}, *computed])}
     for reading in on_map:
         if uneven.intersection(reading.core.by_size):
             reading.layout.reason = "its biases or masks depend on the size of the image"
 
 
+def _grows_evenly(term: ir.Value, computed: Sequence[Mapping[ir.Value, Tensor]]) -> bool:
+    if len(computed) < _FEWEST_SIZES or any(term not in constants for constants in computed):
+        return False
+    first, *longer = [constants[term] for constants in computed]
+    return all(grow_evenly([first, *pair]) for pair in pairwise(longer))
+
+
 def _compute_constants_at(
     model: ir.Model, shapes: Mapping[str, tuple[int, ...]], terms: Collection[ir.Value]
-) -> dict[ir.Value, Tensor]:
-    """Return values without pixels at a size; none if the graph cannot be taken at it."""
+) -> dict[ir.Value, Tensor] | None:
+    """Return values without pixels at a size; none if the graph cannot be taken at it.
+
+    None instead of a dictionary if they need too much memory.
+    """
     types = {str(value.name): value.dtype or ir.DataType.FLOAT for value in model.graph.inputs}
     feeds = {name: np.zeros(shape, types[name].numpy()) for name, shape in shapes.items()}
     try:
         sized = infer_sizes(model, feeds)
         return {term: sized.constant(term) for term in terms}
+    except TooLargeError:
+        return None
     except UnsupportedModelError:
         return {}
 

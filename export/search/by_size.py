@@ -55,7 +55,8 @@ def find_varying(graph: ir.Graph, sized: Sized, other: Sized) -> frozenset[str]:
 def longer_sizes(graph: ir.Graph, sized: Sized, other: Sized) -> list[list[Shapes]]:
     """Return shapes of the inputs of a graph along each free side: at the first size, and longer.
 
-    The other axes stay as they are, so that tensors of all windows stay small.
+    The second one is no multiple of what both sizes are: a network that pads may mask the padding
+    there. The other axes stay as they are, so that tensors of all windows stay small.
     """
     names = [str(value.name) for value in graph.inputs if str(value.name) in sized.data]
     own = {name: sized.shapes[name] for name in names}
@@ -68,13 +69,14 @@ def longer_sizes(graph: ir.Graph, sized: Sized, other: Sized) -> list[list[Shape
     listed = []
     for pair in sorted(pairs):
         unit = math.gcd(*pair)
-        longer = [own]
-        for length in _LONGER:
-            long = length // unit * unit + pair[0]
-            longer.append(
-                {name: _extend_shape(own[name], other.shapes[name], pair, long) for name in names}
-            )
-        listed.append(longer)
+        lengths = [pair[0], pair[0] + unit - 1]
+        lengths += [length // unit * unit + pair[0] for length in _LONGER]
+        listed.append(
+            [
+                {name: _extend_shape(own[name], other.shapes[name], pair, n) for name in names}
+                for n in lengths
+            ]
+        )
     return listed
 
 

@@ -218,6 +218,20 @@ def masked_when_large(self: Scored, scores: Tensor) -> Tensor:
     return (scores - 100 * last * (rows_of(self) - 60).clamp(min=0)).softmax(-1)
 
 
+class HiddenPadding(Scored):
+    """Images are padded to windows; the padding is hidden."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        pads = (0, -width % SIDE, 0, -height % SIDE)
+        inside = toys.windows_of(F.pad(torch.ones(1, 1, height, width), pads), SIDE)
+        self.hidden = (inside[..., 0] == 0)[..., None, None, :]
+        return super().forward(F.pad(x, pads))[:, :, :height, :width]
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.masked_fill(self.hidden, -1e9).softmax(-1)
+
+
 BY_SIZE = tuple(of(weigh) for weigh in (scaled_by_logarithm, scaled_when_large, masked_when_large))
 """Toys that compute something else for images of more than 60 rows."""
 

@@ -59,3 +59,12 @@ def test_what_depends_on_the_size_is_right_at_every_size(toy: type[Scored]) -> N
     found = of_any_size(lively(toy), FIRST, SECOND)
     for shape in (FIRST, SECOND, (1, 3, 64, 16), (1, 3, 128, 24), (1, 3, 16, 128)):
         assert_right(found, noise(*shape))
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
+def test_a_mask_of_padding_that_both_sizes_of_a_search_need_not_is_kept() -> None:
+    found = of_any_size(lively(mask_toys.HiddenPadding), FIRST, SECOND)
+    assert [attention.level for attention in found.attentions] == ["tokens"]
+    for shape in (FIRST, (1, 3, 13, 10), (3, 3, 7, 32)):
+        assert_right(found, noise(*shape))
