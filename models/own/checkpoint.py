@@ -20,6 +20,7 @@ from ..sizes.padded_network import PaddedNetwork, call_plainly
 from ..sizes.python_state import PythonState
 from ..sizes.trial import Stated, Trial, is_single, refuse_random, refuse_state, try_sizes
 from .conditions import describe_found
+from .image_range import describe_range
 from .network import OwnNetwork
 from .ports import Size, measure_ports
 from .tracing import call_with_open_sizes
@@ -79,7 +80,8 @@ def measure_network(
         window=_window(module),
         preprocessing=network.preprocessing,
     )
-    notes_on_inputs = [] if network.inputs else describe_found(inputs)
+    declared = bool(network.inputs)
+    notes_on_inputs = [] if declared else [*describe_found(inputs), *describe_range(module)]
     notes = (*notes_on_inputs, *trial.warnings, *_autocast(skipped))
     return BuiltNetwork(trial.network, facts, hyper, notes)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -89,3 +91,21 @@ def test_what_rounding_changes_in_a_network_that_selects_is_allowed(
     changes = iter([3e-4, 2e-4, 4e-4, 2e-4])
     loaded = load_fixed(OwnNetwork.of(toys.lively(Windows())), FULL, {}, (1, 3, 32, 32))
     assert len(find_sites(loaded.network)) == 1
+
+
+@pytest.mark.parametrize(("factor", "fits"), [(1.0, True), (1.001, False)])
+def test_a_network_that_noise_saturates_is_compared_on_noise_of_little_contrast(
+    monkeypatch: pytest.MonkeyPatch, factor: float, *, fits: bool
+) -> None:
+    """As attention with scores of thousands: rounding decides what it returns for noise."""
+
+    def compute(images: Sequence[Tensor]) -> list[Tensor]:
+        return [x + (1e9 * F.relu((x - 0.55).abs() - 0.06)).sin() for x in images]
+
+    source: Any = SimpleNamespace(compute=compute)
+    graph: Any = SimpleNamespace(
+        with_sites=lambda images: [factor * y for y in compute([x + 1e-7 for x in images])]
+    )
+    monkeypatch.setattr(module_sites, "is_continuous", lambda _: True)
+    difference = module_sites._differ(graph, source, [torch.rand(1, 3, 16, 16)])
+    assert (difference < module_sites._ALLOWED) == fits
