@@ -54,7 +54,7 @@ class Landmarks(Windowed):
         rows, columns = geometry.window
         if self.landmarks[0] > rows or self.landmarks[1] > columns:
             return f"more landmarks than rows or columns of the {rows}x{columns} window"
-        if self.masked(geometry):
+        if self.choose_mask(geometry):
             for side, shift, parts in zip(
                 geometry.window, geometry.shift, self.landmarks, strict=True
             ):
@@ -100,7 +100,7 @@ class Landmarks(Windowed):
         """Return the attributes of a window operator with landmarks, frames side by side."""
         geometry = as_2d(geometry)
         return geometry.attributes() | {
-            "mask": self.masked(geometry),
+            "mask": self.choose_mask(geometry),
             "landmark_rows": self.landmarks[0],
             "landmark_cols": self.landmarks[1],
             "iterations": self.iterations,

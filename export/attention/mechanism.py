@@ -125,6 +125,6 @@ class Windowed(Mechanism):
             return f"{self.name} needs windows of rows and columns, not of {geometry.window}"
         return ""
 
-    def masked(self, geometry: WindowGeometry) -> int:
+    def choose_mask(self, geometry: WindowGeometry) -> int:
         """Return the ``mask`` attribute of a window operator: 1 where regions are kept apart."""
         return int(geometry.masked and self.mask == "regions")

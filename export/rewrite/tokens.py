@@ -206,10 +206,10 @@ class _Tokens:
             first, rows, columns = read.sizes(shape)
             if rows != read.sizes(builder.others(self.core.out))[1]:
                 rows = tuple(self._rows(self.core.q, self.core.q_as))
-            out = builder.reshape(out, (*self._leading_lengths(first), *rows, *columns))
+            out = builder.reshape(out, (*self._find_leading(first), *rows, *columns))
         return builder.transpose(out, inverse)
 
-    def _leading_lengths(self, first: tuple[int, ...]) -> list[Side]:
+    def _find_leading(self, first: tuple[int, ...]) -> list[Side]:
         """Return the lengths of the leading axes of the result; at most one is -1."""
         if not self.builder.free:
             return list(first)

@@ -175,7 +175,7 @@ class BodyBuilder:
             return self.op("Reshape", tensor, self.ints([int(size) for size in sizes]))
         return self.op("Reshape", tensor, self.shape(*sizes))
 
-    def fixed_size(self, size: str) -> int:
+    def read_size(self, size: str) -> int:
         """Return the value of an int64 scalar, if ``stepped`` is set."""
         raise NotImplementedError(f"{self.schema.name}: {size} is not known before the file runs")
 

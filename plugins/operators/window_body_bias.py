@@ -60,8 +60,8 @@ def position_bias(
 def _in_steps(windows: WindowBody, table: str, key_h: str, key_w: str) -> str:
     """Return `position_bias` by slices and reshapes of at most four axes."""
     body = windows.body
-    key_rows, key_cols = body.fixed_size(key_h), body.fixed_size(key_w)
-    rows, cols = body.fixed_size(windows.window_h), body.fixed_size(windows.window_w)
+    key_rows, key_cols = body.read_size(key_h), body.read_size(key_w)
+    rows, cols = body.read_size(windows.window_h), body.read_size(windows.window_w)
     length = (rows + key_rows - 1) * (cols + key_cols - 1)
     backwards = body.ints(list(range(length))[::-1])
     by_head = body.op("Transpose", body.op("Gather", body.float32(table), backwards), perm=[1, 0])

@@ -233,7 +233,7 @@ class Cluster(Windowed):
         clusters, _ = self.sizes(geometry.tokens)
         block, sides = self._blocks(geometry)
         return geometry.attributes() | {
-            "mask": self.masked(geometry),
+            "mask": self.choose_mask(geometry),
             "bias": int(bias),
             "cluster_rows": clusters[0],
             "cluster_cols": clusters[1],
@@ -263,7 +263,9 @@ class Cluster(Windowed):
         geometry: WindowGeometry,
     ) -> bool:
         axes = list(zip(geometry.window, geometry.shift, strict=True))
-        uncut = not self.masked(geometry) or not any(cuts_a_block(*axis, side) for axis in axes)
+        uncut = not self.choose_mask(geometry) or not any(
+            cuts_a_block(*axis, side) for axis in axes
+        )
         limit = MAX_BIAS_BLOCKS
         if self.order:
             limit = covariance.MAX_BIAS_BLOCKS

@@ -134,15 +134,15 @@ def _sum_seen(
         queries: Their blocks.
         keys: Theirs, as many.
     """
-    rows = _averaging_matrix(queries, bias)
-    columns = _averaging_matrix(keys, bias)
+    rows = _make_averaging(queries, bias)
+    columns = _make_averaging(keys, bias)
     mean = rows @ bias.exp() @ columns.mT
     other_blocks = mean * (1 - torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device))
     seen: Tensor = (other_blocks @ sums.flatten(-2)).unflatten(-1, sums.shape[-2:])
     return seen
 
 
-def _averaging_matrix(blocks: Blocks, like: Tensor) -> Tensor:
+def _make_averaging(blocks: Blocks, like: Tensor) -> Tensor:
     """Return the matrix (blocks, N) that averages over the tokens of each block."""
     inside = blocks.real.to(like.dtype)
     matrix = like.new_zeros(len(inside), len(blocks.back))

@@ -19,9 +19,9 @@ class Full(Windowed):
         """Return "": exact attention is defined at every site, whatever its window."""
         return ""
 
-    def masked(self, geometry: WindowGeometry) -> int:
+    def choose_mask(self, geometry: WindowGeometry) -> int:
         """Return the ``mask`` attribute of operators of exact attention: 2 hides at any score."""
-        return super().masked(geometry) and geometry.exact_mask
+        return super().choose_mask(geometry) and geometry.exact_mask
 
     @classmethod
     def instead_of(cls, other: Mechanism, reason: str = "") -> Full:

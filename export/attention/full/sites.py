@@ -43,7 +43,7 @@ class Windows:
         geometry: WindowGeometry,
     ) -> Tensor:
         """Return the attention of qkv."""
-        mask = self.mechanism.masked(geometry)
+        mask = self.mechanism.choose_mask(geometry)
         has_bias = int(bias_table is not None)
         standard = len(geometry.window) != 2 and (has_bias or refusal(geometry))
         if self.form == "plain" or standard:
@@ -64,7 +64,7 @@ class Windows:
     ) -> Tensor:
         """Return the attention of qkv in windows of rows and columns, as ``window_cosine``."""
         table = table_of(qkv, bias_table)
-        more = {"mask": self.mechanism.masked(geometry), "bias": int(bias_table is not None)}
+        more = {"mask": self.mechanism.choose_mask(geometry), "bias": int(bias_table is not None)}
         attributes = geometry.attributes() | more | {"epsilon": epsilon}
         return in_form(window_cosine, self.form)(qkv, table, logit_scale, **attributes)
 

@@ -66,7 +66,7 @@ class Windows:
         geometry: WindowGeometry,
     ) -> Tensor:
         """Return the attention of qkv."""
-        mask = self.mechanism.masked(geometry)
+        mask = self.mechanism.choose_mask(geometry)
         return attend_windows(qkv, bias_table, geometry, mask, self.mechanism, self.form)
 
 

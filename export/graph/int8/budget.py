@@ -49,7 +49,7 @@ class Returned:
     neighbors: int = 0
 
     @property
-    def tried(self) -> str:
+    def extent(self) -> str:
         """What was in int8 for the figure, as words."""
         if self.neighbors == 0:
             return "this layer"

@@ -84,7 +84,7 @@ class Quantized:
         texts = [f"{done}: {accuracy} and on copies of higher contrast"]
         if selection.returned:
             named = [
-                f"{layer.path} ({measure.text(layer.alone)} with only {layer.tried} in int8)"
+                f"{layer.path} ({measure.text(layer.alone)} with only {layer.extent} in int8)"
                 for layer in selection.returned
             ]
             count = pluralize(len(selection.returned), "layer")
@@ -158,7 +158,7 @@ def quantize_model(
         raise UnsupportedModelError(
             f"no layer can be int8 if every image has to reach {measure.text(minimum)}: the last "
             f"layer that returned to float32, {worst.path}, gives {measure.text(worst.alone)} with "
-            f"only {worst.tried} in int8. Lower `min_psnr` or use `precision` fp32; "
+            f"only {worst.extent} in int8. Lower `min_psnr` or use `precision` fp32; "
             "see docs/precision.md"
         )
     copied = make_rounded_copy(model, selection.layers, calibration.ranges)

@@ -37,7 +37,7 @@ class _Nodes(BodyBuilder):
     def constant(self, value: Constant) -> str:
         return self._graph.constant(value)
 
-    def fixed_size(self, size: str) -> int:
+    def read_size(self, size: str) -> int:
         value = self._graph.value(size)
         if value is None:
             raise TypeError(f"{self.schema.name}: {size} is not a constant")

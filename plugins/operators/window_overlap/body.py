@@ -105,7 +105,7 @@ class _KeyWindows:
         body = self.windows.body
         channels, axis = body.size(lines, 2), body.ints([1])
         parts = []
-        for begin in range(0, body.fixed_size(length), body.fixed_size(step)):
+        for begin in range(0, body.read_size(length), body.read_size(step)):
             end = body.op("Add", body.ints(begin), body.op("Mul", count, step))
             part = body.op("Slice", lines, body.ints([begin]), body.shape(end), axis)
             parts.append(body.reshape(part, -1, step, channels))
