@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ...core.arrays import Array
-from ...core.errors import UnsupportedModelError
+from ...core.errors import NystraError, UnsupportedModelError, foreign_reason
 from ...core.ports.port import CONDITION
 from ...runtime.checking.validation import sides_text
 from ...runtime.metrics.measures import (
@@ -84,7 +84,8 @@ def record_references(
         exact: Modules that the transform left in float32, in addition to those of the architecture.
 
     Raises:
-        UnsupportedModelError: Rounding to the precision alone changes the outputs too much.
+        UnsupportedModelError: Rounding to the precision alone changes the outputs too much, or the
+            network fails at a size.
     """
     outputs = source.loaded.facts.outputs
     measures = [measure_for(output) for output in outputs]
@@ -220,10 +221,18 @@ class _Runs:
         """Run a size: return the expected outputs and the tolerances of each.
 
         Raises:
-            UnsupportedModelError: As `record_references`.
+            UnsupportedModelError: As `record_references`, or the network fails at the size.
         """
         arrays = list(case.values())
-        expected = self.single.all(arrays)
+        try:
+            expected = self.single.all(arrays)
+        except (NystraError, MemoryError):
+            raise
+        except Exception as error:  # code of the network
+            sides = sides_text({name: array.shape for name, array in case.items()})
+            raise UnsupportedModelError(
+                f"the network fails at {sides}: {foreign_reason(error, 200)}; see docs/own.md"
+            ) from error
         tolerances = [measure.tolerances[self.transform.name] for measure in measures]
         always = [
             tolerance.minimum * measure.peak(own)

@@ -39,3 +39,21 @@ def test_a_range_starts_above_one_patch(tmp_path: Path) -> None:
     assert "its file takes sides of at least 15 pixels" in result.warnings
     with pytest.raises(NystraError, match="expected sides of at least 15 pixels"):
         Session(result.model).run({"input": np.zeros((1, 3, 14, 28), np.float32)})
+
+
+class OfTable(nn.Module):
+    """Takes positions of a table, which is long enough for sides of up to 160 pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut, self.rows = nn.Conv2d(3, 3, 1), nn.Parameter(torch.rand(160))
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.cut(image) + self.rows[torch.arange(image.shape[2])][:, None]
+
+
+def test_a_stated_size_that_the_network_does_not_take(tmp_path: Path) -> None:
+    """A trace does not compute: the error of the network was raw."""
+    options = ExportOptions(static=(1, 3, 224, 224), speed=False)
+    with pytest.raises(NystraError, match="the network fails at 224x224: index 160 is out of"):
+        export_module(OfTable(), tmp_path / "table.onnx", options)
