@@ -10,9 +10,11 @@ import functools
 import hashlib
 import re
 import sys
+import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -36,7 +38,7 @@ _LIBRARIES = re.compile(r"[/\\](site|dist)-packages[/\\]")
 _CACHES: tuple[type, ...] = (type(functools.lru_cache(lambda: None)),)
 _METHODS = (MethodType, classmethod, staticmethod)
 _SEQUENCES = (list, tuple, deque)
-_COPIED = (set, Tensor, np.ndarray)
+_COPIED = (set, Tensor, np.ndarray, ContextVar)
 
 _Content = dict[Any, Any]
 
@@ -114,8 +116,8 @@ class PythonState:
             return True
         if isinstance(value, (FunctionType, type)):
             return value.__module__ in self._code
-        simple = (*_SEQUENCES, *_CACHES, *_COPIED, Mapping, SimpleNamespace)
-        is_own = type(value).__module__ in self._code and hasattr(value, "__dict__")
+        simple = (*_SEQUENCES, *_CACHES, *_COPIED, Mapping, SimpleNamespace, threading.local)
+        is_own = type(value).__module__ in self._code and _attributes_of(value) is not None
         return isinstance(value, simple) or is_own
 
     def changes(self) -> list[Change]:
@@ -233,22 +235,34 @@ def _content(value: Any) -> _Content:
         return {"": value.detach().clone()}
     if isinstance(value, (np.ndarray, set)):
         return {"": value.copy()}
+    if isinstance(value, ContextVar):
+        try:
+            return {"": value.get()}
+        except LookupError:  # it was never set
+            return {}
     names = _attributes_of(value) or {}
     return {name: each for name, each in names.items() if not str(name).startswith("__")}
 
 
 def _attributes_of(value: Any) -> Mapping[str, Any] | None:
     """Return the attributes of an object, or None; its class may warn where they are asked for."""
+    if isinstance(value, threading.local):
+        return vars(value)  # those of this thread
     try:
         attributes: Mapping[str, Any] = object.__getattribute__(value, "__dict__")
     except AttributeError:
-        return None
+        names = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
+        return {name: getattr(value, name) for name in names if hasattr(value, name)} or None
     return attributes
 
 
 def _variables_of(function: FunctionType) -> _Content:
-    """Return the variables that a function keeps: of its closure, and its default arguments."""
-    content: _Content = {}
+    """Return what a function keeps: attributes, variables of its closure, default arguments."""
+    content: _Content = {
+        f"{function.__name__}.{name}": value
+        for name, value in vars(function).items()
+        if not name.startswith("__")
+    }
     names = function.__code__.co_freevars
     for name, cell in zip(names, function.__closure__ or (), strict=True):
         try:
@@ -279,11 +293,20 @@ def _put(owner: Any, content: _Content) -> None:
             owner.copy_(content[""])
     elif isinstance(owner, np.ndarray):
         owner[...] = content[""]
+    elif isinstance(owner, ContextVar):
+        for kept in content.values():
+            owner.set(kept)
     elif _has_variables(owner):
         _put_attributes(owner, content)
 
 
 def _put_variables(function: FunctionType, content: _Content) -> None:
+    for name in [name for name in vars(function) if not name.startswith("__")]:
+        value = content.get(f"{function.__name__}.{name}", MISSING)
+        if value is MISSING:
+            delattr(function, name)
+        else:
+            setattr(function, name, value)
     names = function.__code__.co_freevars
     for name, cell in zip(names, function.__closure__ or (), strict=True):
         if name in content:
@@ -300,7 +323,7 @@ def _put_variables(function: FunctionType, content: _Content) -> None:
 def _put_attributes(owner: Any, content: _Content) -> None:
     before = _content(owner)
     put, remove = setattr, delattr
-    if not isinstance(owner, (type, nn.Module)):  # as of a frozen dataclass
+    if not isinstance(owner, (type, nn.Module, threading.local)):  # as of a frozen dataclass
         put, remove = object.__setattr__, object.__delattr__
     for name in {**before, **content}:
         value = content.get(name, MISSING)

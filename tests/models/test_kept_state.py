@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,13 @@ class Stats:
         self.calls, self.width = 0, 0
 
 
+class Slots:
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
 _first: int | None = None
 _seen: list[Any] = []
 _recent: deque[Any] = deque(maxlen=3)
@@ -49,6 +58,9 @@ _count: Counter[str] = Counter()
 _by_width: dict[Any, Any] = {}
 _by_size: dict[Any, Any] = {}
 _stats = Stats()
+_slots = Slots()
+_local = threading.local()
+_variable: ContextVar[int] = ContextVar("calls", default=0)
 _numbers = itertools.count()
 _mean = torch.zeros(1)
 _is_warned = False
@@ -121,6 +133,31 @@ class OfObject(Net):
         return 1 + before
 
 
+class OfSlots(Net):
+    def factor(self, x: Tensor) -> Any:
+        _slots.calls += 1
+        return 1 if _slots.calls < 100 else 2
+
+
+class OfThread(Net):
+    def factor(self, x: Tensor) -> Any:
+        _local.calls = getattr(_local, "calls", 0) + 1
+        return 1 if _local.calls < 100 else 2
+
+
+class OfContext(Net):
+    def factor(self, x: Tensor) -> Any:
+        _variable.set(_variable.get() + 1)
+        return 1 if _variable.get() < 100 else 2
+
+
+class OfFunction(Net):
+    def factor(self, x: Tensor) -> Any:
+        kept: Any = OfFunction.factor
+        kept.calls = getattr(kept, "calls", 0) + 1
+        return 1 if kept.calls < 100 else 2
+
+
 class Default(Net):
     def factor(self, x: Tensor, kept: list[Any] = []) -> Any:  # noqa: B006
         if not kept:
@@ -173,6 +210,10 @@ KEPT: dict[str, Callable[[], nn.Module]] = {
     "_by_width": WrongKey,
     "_stats.width": WrongCache,
     "_stats.calls": OfObject,
+    "_slots.calls": OfSlots,
+    "_local.calls": OfThread,
+    "_variable": OfContext,
+    "factor.calls": OfFunction,
     "kept": Default,
     "_mean": RunningMean,
     "ticks": OfTicks,
