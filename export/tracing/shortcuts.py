@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -114,6 +115,19 @@ def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:
         return tuple(rule for rule in rules if rule.name != _QUADRATIC)
 
     return _change(rewriter, "_DEFAULT_REWRITE_RULES", change)
+
+
+def zero_exactly() -> contextlib.AbstractContextManager[None]:
+    """Let rules of onnxscript take a constant for 0 only if it is: 1e-8 protects a quotient."""
+    from onnxscript.rewriter import _matcher
+
+    def change(own: Any) -> Any:
+        def isclose(one: float, other: float, *, rel_tol: float, abs_tol: float) -> bool:
+            return bool(own.isclose(one, other, rel_tol=rel_tol))
+
+        return SimpleNamespace(isclose=isclose)
+
+    return _change(_matcher, "math", change)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -96,6 +97,20 @@ def test_a_module_that_ran_before_is_compared_as_it_is(tmp_path: Path) -> None:
         expected = network(image)
     got = torch.from_numpy(export_session(network, tmp_path)(image.numpy()))
     torch.testing.assert_close(got, expected)
+
+
+class Normalized(OneConvolution):
+    """Divides by a length, which is 0 in black images."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (x.norm(dim=1, keepdim=True) + 1e-8)
+
+
+@pytest.mark.full
+def test_a_small_number_that_protects_a_quotient_is_kept(tmp_path: Path) -> None:
+    """onnxscript takes 1e-8 for 0: black images gave no numbers, and the export was refused."""
+    session = export_session(Normalized(), tmp_path)
+    assert not session(np.zeros((1, 3, 8, 8), np.float32)).any()
 
 
 def _compared(parameters: int, *, changed: bool, quadratic: float = 0.0) -> list[tuple[int, ...]]:

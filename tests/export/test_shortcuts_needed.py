@@ -10,9 +10,11 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import onnx_ir as ir
 import pytest
 import torch
-from onnxscript import rewriter
+from onnx import helper
+from onnxscript import optimizer, rewriter
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.onnx._internal import _lazy_import
@@ -27,10 +29,12 @@ from nystra.export.tracing.shortcuts import (
     without_fake_cache,
     without_memory_formats,
     without_quadratic_rules,
+    zero_exactly,
 )
 from nystra.export.tracing.size_conditions import record_conditions
 from nystra.export.tracing.torch_sizes import ShapeEnv
 from nystra.models.torch_internals import FakeTensorMode
+from small_graphs import model_of, weight
 
 Context = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -118,6 +122,18 @@ def test_a_rule_compares_every_node_with_every_other() -> None:
     assert "SlicesSplit" in names()
     with without_quadratic_rules():
         assert "SlicesSplit" not in names()
+
+
+def test_a_small_number_is_taken_for_zero() -> None:
+    def operators() -> list[str]:
+        nodes = [helper.make_node("Add", ["x", "small"], ["y"])]
+        model = ir.from_proto(model_of(nodes, [weight("small", value=1e-8)]))
+        optimizer.optimize_ir(model)
+        return [node.op_type for node in model.graph]
+
+    assert operators() != ["Add"]
+    with zero_exactly():
+        assert operators() == ["Add"]
 
 
 @pytest.mark.full
