@@ -15,13 +15,10 @@ if TYPE_CHECKING:
 _COLUMN = re.compile(r"::test_(?:refused_)?row\[.*\]-([\w-]+)\]$")
 
 FIRST = (
-    "emulator-plain-default",
-    "test_patch_export.py",
-    "test_export.py",
-    "test_precision_export.py",
-    "test_rvrt_export.py",
-    "test_hat_uformer_export.py",
-    "test_bit_flips.py",
+    "test_generated_networks.py",
+    "test_conformance.py",
+    "test_accelerate.py",
+    "test_hostile_files.py",
 )
 """The groups that take longest, so that none of them begins when the others are done."""
 
