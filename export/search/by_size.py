@@ -56,7 +56,8 @@ def longer_sizes(graph: ir.Graph, sized: Sized, other: Sized) -> list[list[Shape
     """Return shapes of the inputs of a graph along each free side: at the first size, and longer.
 
     The second one is no multiple of what both sizes are: a network that pads may mask the padding
-    there. The other axes stay as they are, so that tensors of all windows stay small.
+    there. The other sides stay as they are, and a free batch is 1, so that tensors of all windows
+    stay small.
     """
     names = [str(value.name) for value in graph.inputs if str(value.name) in sized.data]
     own = {name: sized.shapes[name] for name in names}
@@ -86,8 +87,9 @@ def _extend_shape(
     pair: tuple[int, int],
     length: int,
 ) -> tuple[int, ...]:
-    sides = enumerate(zip(own, other, strict=True))
-    return tuple(length if at and both == pair else both[0] for at, both in sides)
+    batch = own[0] if own[0] == other[0] else 1
+    sides = zip(own[1:], other[1:], strict=True)
+    return batch, *(length if both == pair else both[0] for both in sides)
 
 
 def grow_evenly(terms: Sequence[Tensor]) -> bool:

@@ -22,6 +22,8 @@ from .decomposition import Table, decompose
 from .fused_attention import finite_constants, write_attention
 from .size_operands import has_size, tensor_types_of, write_sizes
 
+_ROUNDING = 1e-7
+
 _QUADRATIC = "SlicesSplit"
 """A rule of onnxscript that compares every node with every other. It looks for two Slices that
 could be one Split, but networks call an operator for Split directly."""
@@ -117,13 +119,16 @@ def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:
     return _change(rewriter, "_DEFAULT_REWRITE_RULES", change)
 
 
-def zero_exactly() -> contextlib.AbstractContextManager[None]:
-    """Let rules of onnxscript take a constant for 0 only if it is: 1e-8 protects a quotient."""
+def constants_exactly() -> contextlib.AbstractContextManager[None]:
+    """Let rules of onnxscript take a constant for 0 or 1 only if it is: 1e-8 protects a quotient.
+
+    Others may differ by the rounding of float32, as the root of 2.
+    """
     from onnxscript.rewriter import _matcher
 
     def change(own: Any) -> Any:
         def isclose(one: float, other: float, *, rel_tol: float, abs_tol: float) -> bool:
-            return bool(own.isclose(one, other, rel_tol=rel_tol))
+            return bool(own.isclose(one, other, rel_tol=min(rel_tol, _ROUNDING)))
 
         return SimpleNamespace(isclose=isclose)
 

@@ -29,6 +29,7 @@ from .nodes import translation_table
 from .programs import export_program, program_of
 from .real_transforms import cut_transforms
 from .shortcuts import (
+    constants_exactly,
     decompose_where_needed,
     promote_where_needed,
     signatures_once,
@@ -36,7 +37,6 @@ from .shortcuts import (
     with_sides_of_one,
     without_memory_formats,
     without_quadratic_rules,
-    zero_exactly,
 )
 from .site_calls import site_translations
 from .time_limit import CONVERSION, within_limit
@@ -112,7 +112,7 @@ def convert_program(
         translations_once(),
         signatures_once(),
         without_quadratic_rules(),
-        zero_exactly(),
+        constants_exactly(),
         promote_where_needed(program, in_pieces=traced <= _NEWEST_IN_PIECES),
     ):
         converted = _write(program, traced, inputs, outputs)
@@ -137,7 +137,7 @@ def optimize_graph(model: ir.Model) -> onnx.ModelProto:
     from onnxscript import optimizer
 
     _squeeze_weights(model)
-    with _quiet(), without_quadratic_rules(), zero_exactly():
+    with _quiet(), without_quadratic_rules(), constants_exactly():
         optimizer.optimize_ir(model)
     optimized: onnx.ModelProto = ir.to_proto(model)
     return optimized

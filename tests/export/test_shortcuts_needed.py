@@ -21,6 +21,7 @@ from torch.onnx._internal import _lazy_import
 from torch.onnx._internal.exporter import _fx_passes, _schemas
 
 from nystra.export.tracing.shortcuts import (
+    constants_exactly,
     decompose_where_needed,
     promote_where_needed,
     signatures_once,
@@ -29,7 +30,6 @@ from nystra.export.tracing.shortcuts import (
     without_fake_cache,
     without_memory_formats,
     without_quadratic_rules,
-    zero_exactly,
 )
 from nystra.export.tracing.size_conditions import record_conditions
 from nystra.export.tracing.torch_sizes import ShapeEnv
@@ -124,16 +124,17 @@ def test_a_rule_compares_every_node_with_every_other() -> None:
         assert "SlicesSplit" not in names()
 
 
-def test_a_small_number_is_taken_for_zero() -> None:
+@pytest.mark.parametrize(("operator", "number"), [("Add", 1e-8), ("Mul", 1.000008)])
+def test_a_number_is_taken_for_zero_or_one(operator: str, number: float) -> None:
     def operators() -> list[str]:
-        nodes = [helper.make_node("Add", ["x", "small"], ["y"])]
-        model = ir.from_proto(model_of(nodes, [weight("small", value=1e-8)]))
+        nodes = [helper.make_node(operator, ["x", "number"], ["y"])]
+        model = ir.from_proto(model_of(nodes, [weight("number", value=number)]))
         optimizer.optimize_ir(model)
         return [node.op_type for node in model.graph]
 
-    assert operators() != ["Add"]
-    with zero_exactly():
-        assert operators() == ["Add"]
+    assert operators() != [operator]
+    with constants_exactly():
+        assert operators() == [operator]
 
 
 @pytest.mark.full
