@@ -120,6 +120,8 @@ def find_network(
     """
     inside = holders(content)
     if not inside:
+        if isinstance(content, dict) and not content:
+            raise CheckpointError(f"{path} holds no tensors: save the state dict of the network")
         kind = content.name if isinstance(content, Standin) else type(content).__name__
         keys = f": its keys are {sorted(content)[:_MAX_NAMES]}" if isinstance(content, dict) else ""
         raise CheckpointError(f"{path} holds no tensors by name, but a {kind}{keys}")

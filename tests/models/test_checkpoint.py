@@ -76,6 +76,7 @@ def test_bad_files(tmp_path: Path) -> None:
         "missing.pth": (None, "No such file"),
         "empty.pth": (b"", "is empty"),
         "text.pth": (b"just some text", "not a checkpoint"),
+        "none.safetensors": (b"\2\0\0\0\0\0\0\0{}", "holds no tensors: save the state dict"),
         "short.safetensors": (whole.read_bytes()[:2000], "not a complete safetensors"),
         "short.pth": ((tmp_path / "b.pth").read_bytes()[:2000], "not a checkpoint|broken zip"),
     }
