@@ -52,6 +52,7 @@ class OfTable(nn.Module):
         return self.cut(image) + self.rows[torch.arange(image.shape[2])][:, None]
 
 
+@pytest.mark.full
 def test_a_stated_size_that_the_network_does_not_take(tmp_path: Path) -> None:
     """A trace does not compute: the error of the network was raw."""
     options = ExportOptions(static=(1, 3, 224, 224), speed=False)
