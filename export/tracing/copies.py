@@ -29,6 +29,10 @@ class Copied:
     paths: Mapping[str, str]
 
 
+class LostPartError(Exception):
+    """The nodes of a part that calls are copies of were removed: nothing reads its result."""
+
+
 def expand_calls(model: ir.Model, copied: Mapping[str, Copied], network: nn.Module) -> None:
     """Replace every call by a copy of its part, and remove the marks, in place.
 
@@ -36,6 +40,9 @@ def expand_calls(model: ir.Model, copied: Mapping[str, Copied], network: nn.Modu
         model: A graph with marks and calls, not optimized.
         copied: Name of a call -> its part and its weights.
         network: The network with the weights.
+
+    Raises:
+        LostPartError: A part is not in the graph.
     """
     graph = model.graph
     marks: dict[str, ir.Node] = {}
@@ -48,7 +55,9 @@ def expand_calls(model: ir.Model, copied: Mapping[str, Copied], network: nn.Modu
             continue
         if node.op_type in copied:
             call = copied[node.op_type]
-            enter, leave = (marks[f"{name}_{call.part}"] for name in (ENTER, LEAVE))
+            enter, leave = (marks.get(f"{name}_{call.part}") for name in (ENTER, LEAVE))
+            if enter is None or leave is None:
+                raise LostPartError(call.part)
             _put_copy(graph, node, call, enter, leave, tensors)
         else:
             marks[node.op_type] = node

@@ -21,7 +21,7 @@ from ...core.errors import ExportError, TraceError, UnsupportedModelError
 from ...models.facts import Facts
 from .centered_norms import center_norms
 from .checked_parts import parts_checked
-from .copies import Copied, expand_calls
+from .copies import Copied, LostPartError, expand_calls
 from .deciding_sizes import FreeAxes
 from .examples import by_argument, describe_fixed_shape
 from .marks import mark_translations
@@ -91,8 +91,11 @@ def graph_of(
     with _trace_plainly(), within_limit(facts.inputs):
         program, copied = program_of(network, facts, once=once)
     axes = FreeAxes.of(program, [port.free_axes() for port in facts.inputs])
-    with within_limit(facts.inputs, CONVERSION), parts_checked(axes):
-        return convert_program(program, *names, opset, copied, network, fused=fused)
+    try:
+        with within_limit(facts.inputs, CONVERSION), parts_checked(axes):
+            return convert_program(program, *names, opset, copied, network, fused=fused)
+    except LostPartError:
+        return graph_of(network, facts, opset, fused=fused, once=False)
 
 
 def convert_program(

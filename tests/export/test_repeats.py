@@ -101,6 +101,20 @@ def test_copies_compute_what_the_modules_do(network: nn.Module, tmp_path: Path) 
         np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
+def test_a_module_whose_result_is_not_read_is_no_original() -> None:
+    """HVICIDNet runs a block for nothing: a trace for any size failed with 'enter_17'."""
+
+    class Unread(Network):
+        def forward(self, image: Tensor) -> Tensor:
+            x = self.enter(image).permute(0, 2, 3, 1)
+            self.first(x, x)
+            out: Tensor = self.second(x, x)[1].permute(0, 3, 1, 2)
+            return out
+
+    model = trace_network(Unread().eval(), facts(), 20).write_mechanisms({})
+    assert [node.op_type for node in model.graph.node].count("MatMul") == 1
+
+
 def test_what_a_module_refuses_ends_the_export(network: nn.Module) -> None:
     class Picky(Cell):
         def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
