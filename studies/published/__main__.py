@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from nystra.export.auto_options import AutoOptions
 from nystra.export.load.images import calibration_feeds
 from nystra.export.load.stage import prepare
 from nystra.export.plan.settings import choose_settings
-from nystra.models import LoadedModel, load
+from nystra.models import LoadedModel
 from nystra.models.own.network import OwnNetwork
 from nystra.models.pretrained import checkpoint_path
 from studies.published import hpinet, mambairv2
@@ -108,10 +108,10 @@ def choose_for(model: LoadedModel, limit: float) -> tuple[str, nn.Module]:
 
 
 def search_for(
-    source: Path | OwnNetwork, model: LoadedModel, limit: float
+    source: Path | OwnNetwork, hyper: Mapping[str, str], model: LoadedModel, limit: float
 ) -> tuple[str, nn.Module]:
     """Return the network with the plan that ``--attn auto`` takes for a limit."""
-    options = ExportOptions(AutoOptions(), min_psnr=limit)
+    options = ExportOptions(AutoOptions(), hyper=hyper, min_psnr=limit)
     proposal = find_plan(prepare(source, options, lambda _: None), AutoOptions(), lambda _: None)
     text = f"auto, {limit:g} dB: {proposal.summary.partition(':')[0]}"
     return text, swap(model.network, resolve(proposal.plan, model.network), "operator")
@@ -139,6 +139,7 @@ def main() -> None:
         "network",
         help="file of the weights of HPINet-M or MambaIRv2-light, or name of a shipped network",
     )
+    parser.add_argument("--module", help="module of other weights, as of nystra-export")
     parser.add_argument(
         "--set", action="append", required=True, nargs=3, metavar=("NAME", "INPUTS", "TRUTHS")
     )
@@ -150,11 +151,15 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     source: Path | OwnNetwork
-    if Path(options.network).exists():
+    hyper = {}
+    if options.module:
+        source, hyper = Path(options.network), {"module": options.module}
+    elif Path(options.network).exists():
         source = OwnNetwork(read(Path(options.network)))
     else:
         source = checkpoint_path(options.network)
-    model = load(source)
+    asked = ExportOptions(Plan(Cluster()), hyper=hyper)  # which finds the attention of modules
+    model = prepare(source, asked, lambda _: None).loaded
     sets = [ImageSet(name, Path(inputs), Path(truths)) for name, inputs, truths in options.set]
     exact_network = with_kernels(model, Full())
     exact = [measure(model, exact_network, images) for images in sets]
@@ -165,7 +170,7 @@ def main() -> None:
     print(f"| exact | {' | '.join(f'{one.quality.psnr:.3f} dB' for one in exact)} | | 1 | |")
     rows = chain(
         (choose_for(model, limit) for limit in options.limits),
-        (search_for(source, model, limit) for limit in options.auto),
+        (search_for(source, hyper, model, limit) for limit in options.auto),
         (follow_plan(model, path) for path in options.plan),
         (put_everywhere(model, text) for text in options.everywhere),
     )
