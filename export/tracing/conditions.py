@@ -23,7 +23,7 @@ from ..differences import relative_difference
 from .deciding_sizes import FreeAxes, Lengths, sizes_deciding_otherwise, value_of
 from .lowering import CHECKS, name_of
 from .repeats import Observed, Repeats
-from .shortcuts import without_fake_cache
+from .shortcuts import with_small_constants, without_fake_cache
 from .size_conditions import Condition, record_conditions
 from .torch_sizes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
@@ -196,7 +196,7 @@ def conditions_at(
         Repeats(copied, observed)
     with open_caches(copied), record_conditions() as conditions:
         try:
-            with mode, torch.no_grad():
+            with mode, with_small_constants(), torch.no_grad():
                 copied(*inputs)
         except Exception as error:  # what was decided before it failed is known
             if is_out_of_memory(error):

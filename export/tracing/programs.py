@@ -26,7 +26,7 @@ from .deciding_sizes import FreeAxes, sizes_deciding_otherwise
 from .examples import by_argument, dynamic_shapes, examples_of, images_of, limit_axes, limits_of
 from .lowering import lower_graph, name_of
 from .repeats import Observed, Repeats, observe
-from .shortcuts import without_fake_cache
+from .shortcuts import with_small_constants, without_fake_cache
 from .size_conditions import Condition, record_conditions
 from .size_fault import find_limits, size_fault
 from .time_limit import BRANCHES, within_limit
@@ -182,7 +182,8 @@ def _program(
     network: nn.Module, examples: tuple[Tensor, ...], free: tuple[Any, ...] | None
 ) -> ExportedProgram:
     fake_cache = contextlib.nullcontext() if free is None else without_fake_cache()
-    with torch.no_grad(), without_fast_paths(), open_caches(network), fake_cache:
+    known = with_small_constants()
+    with torch.no_grad(), without_fast_paths(), open_caches(network), fake_cache, known:
         program = torch.export.export(
             network,
             tuple(tensor.clone() for tensor in examples),

@@ -24,6 +24,9 @@ from .size_operands import has_size, tensor_types_of, write_sizes
 
 _ROUNDING = 1e-7
 
+_FEW_ELEMENTS = 1024
+"""Of constants whose values a trace knows: those of colors, windows and kernels."""
+
 _QUADRATIC = "SlicesSplit"
 """A rule of onnxscript that compares every node with every other. It looks for two Slices that
 could be one Split, but networks call an operator for Split directly."""
@@ -107,6 +110,17 @@ def without_fake_cache() -> contextlib.AbstractContextManager[None]:
     from torch._dynamo import config
 
     return _change(config, "fake_tensor_cache_enabled", lambda _: False)
+
+
+def with_small_constants() -> contextlib.AbstractContextManager[None]:
+    """Let PyTorch know the values of small tensors that code makes of numbers.
+
+    It knows those of one element alone, and ``(std == 0).any()`` in torchvision's ``normalize``
+    was a branch on unknown values.
+    """
+    from torch._subclasses import fake_tensor
+
+    return _change(fake_tensor, "CONSTANT_NUMEL_LIMIT", lambda own: max(own, _FEW_ELEMENTS))
 
 
 def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:

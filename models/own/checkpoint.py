@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
+import torch
 from torch import nn
 
 from ...core.errors import NystraError
@@ -29,16 +30,59 @@ _TASKS = {"picture": "restoration", "frames": "video", "logits": "classification
 """Role of the first output -> task."""
 
 
-def fill(module: nn.Module, state: State, what: str) -> None:
+def fill(
+    module: nn.Module, state: State, what: str, build_again: Callable[[], nn.Module | None]
+) -> list[str]:
     """Load the tensors of a checkpoint into a module, in place.
 
+    Buffers that its code computes, as indices of positions and masks of windows, may be missing.
+
+    Args:
+        module: A new module.
+        state: The tensors of the checkpoint, by key.
+        what: How the message begins.
+        build_again: Returns another new module of the same code, or None if there is one alone.
+
+    Returns:
+        A sentence for the user if buffers were missing.
+
     Raises:
-        CheckpointError: They are not exactly those of the module; the first of each kind of fault
-            are listed.
+        CheckpointError: They are not those of the module; the first of each kind of fault are
+            listed.
     """
     outline = module.state_dict()
-    check_fit(outline, state, what)
-    module.load_state_dict({key: state[key].to(outline[key].dtype) for key in outline})
+    computed = _find_computed(module, outline.keys() - state.keys(), build_again)
+    expected = {key: tensor for key, tensor in outline.items() if key not in computed}
+    check_fit(expected, state, what)
+    weights = {key: state[key].to(tensor.dtype) for key, tensor in expected.items()}
+    module.load_state_dict(weights, strict=not computed)
+    if not computed:
+        return []
+    names = ", ".join(computed[:3]) + (", ..." if len(computed) > 3 else "")
+    return [f"buffers that the checkpoint lacks are those that the code computes: {names}"]
+
+
+def _find_computed(
+    module: nn.Module, missing: Collection[str], build_again: Callable[[], nn.Module | None]
+) -> list[str]:
+    """Return the missing buffers that the code computes: alike in two modules, and no plain fill.
+
+    What is filled with one number, as the statistics of a norm, waits for what training found.
+    """
+    buffers = {
+        key: tensor
+        for key, tensor in module.named_buffers(remove_duplicate=False)
+        if key in missing
+    }
+    again = build_again() if buffers else None
+    if again is None:
+        return []
+    others = dict(again.named_buffers(remove_duplicate=False))
+    return [
+        key
+        for key, tensor in buffers.items()
+        if bool((tensor != tensor.flatten()[:1]).any()) and torch.equal(tensor, others[key])
+    ]
 
 
 def measure_network(

@@ -49,6 +49,11 @@ class Code:
         """Its name in messages."""
         return f"{self.path.name}:{self.name}"
 
+    @property
+    def is_callable(self) -> bool:
+        """Whether it builds a network, and is none itself."""
+        return not isinstance(self.value, (nn.Module, OwnNetwork))
+
     def network(self, arguments: Mapping[str, Any]) -> OwnNetwork:
         """Call it; if the name is a network already, return that.
 
@@ -59,7 +64,7 @@ class Code:
             NystraError: It raises, or returns no network.
         """
         built = self.value
-        if not isinstance(built, (nn.Module, OwnNetwork)):
+        if self.is_callable:
             with _translate_errors(self.path, f"{self.text}()"):
                 built = self.value(**arguments)
         elif arguments:

@@ -59,7 +59,7 @@ def of_code(
 
     Raises:
         NystraError: The code cannot be run, or returns no network.
-        CheckpointError: The tensors are not exactly those of the network.
+        CheckpointError: The tensors are not those of the network.
     """
     arguments = dict(hyper)
     code = read_code(str(arguments.pop("module")))
@@ -72,8 +72,13 @@ def of_code(
         lambda state: len(keys & state.keys()) / max(len(keys), 1),
     )
     checkpoint = read_checkpoint(path, criteria, chosen)
-    fill(module, checkpoint.state, f"{path.name} does not match {code.text}")
+
+    def build_again() -> nn.Module | None:
+        return copy_network(code.network(arguments)) if code.is_callable else None
+
+    notes = fill(module, checkpoint.state, f"{path.name} does not match {code.text}", build_again)
     if own.license == UNKNOWN:
         own = replace(own, license=read_license(checkpoint.hyper))
     module_hyper = {"module": code.text, "module_sha256": code.sha256, **arguments}
-    return checkpoint, measure_network(own, module, module_hyper, stated)
+    built = measure_network(own, module, module_hyper, stated)
+    return checkpoint, replace(built, warnings=(*built.warnings, *notes))

@@ -340,3 +340,20 @@ def test_operations_are_counted_without_a_real_run() -> None:
     total, _ = count_operations(loaded.network, loaded.facts)
     assert total > 0
     assert Watched.seen == [True]
+
+
+class CheckedColors(nn.Module):
+    """Divides by numbers of its code that it checks, as torchvision's `normalize`."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        deviation = torch.as_tensor([0.2, 0.3, 0.4], dtype=image.dtype, device=image.device)
+        if (deviation == 0).any():
+            raise ValueError("a deviation of zero")
+        return image / deviation.view(-1, 1, 1)
+
+
+def test_code_may_branch_on_numbers_of_its_own(tmp_path: Any) -> None:
+    network = CheckedColors()
+    session = Session(export_module(network, tmp_path / "m.onnx", ExportOptions(speed=False)).model)
+    image = torch.rand(2, 3, 9, 21)
+    np.testing.assert_allclose(session(image.numpy()), network(image).numpy(), rtol=1e-5)

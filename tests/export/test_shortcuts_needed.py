@@ -27,6 +27,7 @@ from nystra.export.tracing.shortcuts import (
     signatures_once,
     translations_once,
     with_sides_of_one,
+    with_small_constants,
     without_fake_cache,
     without_memory_formats,
     without_quadratic_rules,
@@ -92,6 +93,21 @@ def test_what_operators_return_is_stored_by_comparing_sizes() -> None:
         return len(decided)
 
     assert count_decisions(contextlib.nullcontext) > count_decisions(without_fake_cache)
+
+
+def test_values_of_few_numbers_are_unknown() -> None:
+    class Divided(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            divisor = torch.tensor([0.5, 2.0, 3.0])
+            return x if (divisor == 0).any() else x / divisor
+
+    def trace() -> None:
+        torch.export.export(Divided(), (torch.rand(2, 3),), strict=False)
+
+    with pytest.raises(Exception, match="data-dependent"):
+        trace()
+    with with_small_constants():
+        trace()
 
 
 @pytest.mark.full
