@@ -241,7 +241,7 @@ _IMAGE = Measure(
     "psnr",
     "dB",
     higher=True,
-    warning=35.0,
+    warning=45.0,  # networks lost 0.25 to 1 dB against ground truth at 40 to 44 dB
     peak=lambda _: 1.0,
     tolerances={
         "fp32": Tolerance(),
