@@ -11,13 +11,13 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn
 
 from ..core.errors import NystraError, foreign_text
-from ..core.installation import not_installed
+from ..core.installation import install_module
 from ..core.plain_text import printable
 from .console import echo, echo_error, set_flags
 from .flags.option_flags import flags_by_name
@@ -35,22 +35,6 @@ _COMMANDS = (
     "deploy",
 )
 """Each is a module of ``commands``, imported on use."""
-
-_EXTRAS = {
-    "torch": "export",
-    "onnx": "export",
-    "onnxscript": "export",
-    "safetensors": "export",
-    "onnxruntime": "ort",
-    "PIL": "images",
-    "pyvips": "images",
-    "tqdm": "images",
-    "fastapi": "serve",
-    "uvicorn": "serve",
-    "python_multipart": "serve",
-    "prometheus_client": "serve",
-}
-"""Module -> the extra that has it."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -129,8 +113,12 @@ class _StoreOnce(argparse.Action):
 
 def run_nystra(arguments: Sequence[str]) -> int:
     """Run ``nystra`` with these arguments; return the exit code."""
-    parser, commands = build_parsers(arguments[:1])
-    return _dispatch(parser, arguments, commands.get(arguments[0], parser) if arguments else parser)
+
+    def build() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+        parser, commands = build_parsers(arguments[:1])
+        return parser, commands.get(arguments[0], parser) if arguments else parser
+
+    return _dispatch(build, arguments)
 
 
 def build_parsers(
@@ -165,12 +153,16 @@ def _command(name: str) -> Any:
 
 def run_export(arguments: Sequence[str]) -> int:
     """Run ``nystra-export`` with these arguments; return the exit code."""
-    export = _command("export")
-    parser = _Parser(prog="nystra-export", description=export.SUMMARY)
-    parser.add_argument("--version", action="version", version=f"nystra {_version()}")
-    parser.set_defaults(command="export")
-    export.add_arguments(parser)
-    return _dispatch(parser, arguments, parser)
+
+    def build() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+        export = _command("export")
+        parser = _Parser(prog="nystra-export", description=export.SUMMARY)
+        parser.add_argument("--version", action="version", version=f"nystra {_version()}")
+        parser.set_defaults(command="export")
+        export.add_arguments(parser)
+        return parser, parser
+
+    return _dispatch(build, arguments)
 
 
 def _version() -> str:
@@ -180,8 +172,14 @@ def _version() -> str:
 
 
 def _dispatch(
-    parser: argparse.ArgumentParser, argv: Sequence[str], command: argparse.ArgumentParser
+    build: Callable[[], tuple[argparse.ArgumentParser, argparse.ArgumentParser]],
+    argv: Sequence[str],
 ) -> int:
+    """Run what the parser that ``build`` returns, and that of the command, make of arguments."""
+    try:
+        parser, command = build()
+    except ModuleNotFoundError as error:
+        return _report_unexpected(argparse.Namespace(), error)
     own = flags_by_name(command)
     set_flags(lambda name: own.get(name) or _flags_of_all().get(name))
     try:
@@ -200,13 +198,6 @@ def _dispatch(
     except NystraError as error:
         echo_error(f"error: {error}")
         return error.exit_code
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
-            return _report_unexpected(args, error)
-        missing = not_installed(f"{error.name}, which this command needs,", extra)
-        echo_error(f"error: {missing}")
-        return 3
     except BrokenPipeError:
         _drop_output()
         return 0
@@ -231,7 +222,7 @@ def _report_unexpected(args: argparse.Namespace, error: Exception) -> int:
         sys.stdout.flush()
     except OSError:
         _drop_output()
-    return 2
+    return 3 if isinstance(error, ModuleNotFoundError) else 2
 
 
 def _reason(error: Exception) -> str:
@@ -241,6 +232,9 @@ def _reason(error: Exception) -> str:
         )
     if isinstance(error, RecursionError):
         return "the input is nested too deeply"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        install = install_module(error.name)
+        return f"{error.name}, which this command needs, is not installed: {install}"
     words = foreign_text(error).splitlines()[0][:300]
     if isinstance(error, OSError):
         place = "a file" if error.filename is None else error.filename

@@ -8,9 +8,31 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 
 _REQUIREMENT = re.compile(
-    r"(?P<project>[\w.-]+)\s*(?:\[(?P<extras>[^]]*)\])?.*?;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+)"
+    r"(?P<project>[\w.-]+)\s*(?:\[(?P<extras>[^]]*)\])?[^;]*"
+    r"(?:;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+))?"
 )
 _PACKAGE = "nystra"
+
+_ALWAYS = ""
+"""In place of an extra: what nystra needs without any."""
+
+_EXTRAS = {
+    "lazy_loader": _ALWAYS,
+    "numpy": _ALWAYS,
+    "torch": "export",
+    "onnx": "export",
+    "onnxscript": "export",
+    "safetensors": "export",
+    "onnxruntime": "ort",
+    "PIL": "images",
+    "pyvips": "images",
+    "tqdm": "images",
+    "fastapi": "serve",
+    "uvicorn": "serve",
+    "python_multipart": "serve",
+    "prometheus_client": "serve",
+}
+"""Module -> the extra that has it."""
 
 
 def find(module: str) -> ModuleSpec | None:
@@ -34,6 +56,14 @@ def not_installed(what: str, extra: str) -> str:
         extra: The extra of nystra that has it: ``openvino``.
     """
     return f"{what} is not installed: {install_command(extra)}"
+
+
+def install_module(module: str) -> str:
+    """Return how to install a module that could not be imported: a command, and what it assumes."""
+    package = module.partition(".")[0]
+    if package in _EXTRAS:
+        return install_command(_EXTRAS[package])
+    return f"pip install {package}, unless its package has another name"
 
 
 def install_command(extra: str) -> str:
@@ -64,7 +94,7 @@ def install_command(extra: str) -> str:
 def _projects(extra: str, requirements: list[str]) -> Iterator[tuple[str, str]]:
     for requirement in requirements:
         match = _REQUIREMENT.match(requirement)
-        if match and match["extra"] == extra and match["project"] != _PACKAGE:
+        if match and (match["extra"] or _ALWAYS) == extra and match["project"] != _PACKAGE:
             stated = re.sub(r"\s", "", requirement.partition(";")[0])
             yield match["project"], f"'{stated}'"
 

@@ -21,6 +21,7 @@ from torch import nn
 
 from ...core.errors import NystraError, foreign_reason
 from ...core.files.reading import regular_file
+from ...core.installation import install_module
 from .network import OwnNetwork
 
 _LARGEST = 1 << 22  # bytes of a file of code
@@ -166,8 +167,9 @@ def _import_fault(path: Path, error: ImportError) -> str:
             "files are found where PYTHONPATH says, such as "
             f"PYTHONPATH={_show(folder)} nystra-export ..., or if installed as a package"
         )
-    if isinstance(error, ModuleNotFoundError):
-        return f"{path.name} imports {error.name}, which is not installed"
+    if isinstance(error, ModuleNotFoundError) and name:
+        install = install_module(name)
+        return f"{path.name} imports {error.name}, which is not installed: {install}"
     return f"{path.name} cannot import: {foreign_reason(error)}"
 
 

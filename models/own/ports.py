@@ -128,8 +128,11 @@ def _fault_of_output(returned: Tensor, example: Tensor) -> str:
     scale = sides[0] // own[0] if len(sides) == 2 else 0
     if returned.dim() == 2 or (scale > 0 and sides == (scale * own[0], scale * own[1])):
         return ""
+    if returned.dim() == 3:
+        way = "return it with its axis of channels, `output[:, None]`"
+    else:
+        way = "where it cuts sides to a multiple (patches), give `static` such sides"
     return (
         f"returns the shape {tuple(returned.shape)} for {tuple(example.shape)}, expected an image "
-        "(B, C, H, W) of an integer scale, or logits (B, K); where it cuts sides to a "
-        "multiple (patches), give `static` such sides"
+        f"(B, C, H, W) of an integer scale, or logits (B, K); {way}"
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import NystraError
+from ...core.installation import install_module
 
 Send = Callable[[Mapping[str, Any]], None]
 """Writes a line to the parent."""
@@ -41,7 +42,8 @@ def answer_requests(answer: Callable[[Mapping[str, Any], Send], Mapping[str, Any
         except NystraError as error:
             reply = {"error": str(error), "exit_code": error.exit_code}
         except ModuleNotFoundError as error:
-            reply = {"error": f"{error.name} is not installed", "exit_code": 3}
+            missing = f"{error.name} is not installed: {install_module(error.name or '')}"
+            reply = {"error": missing, "exit_code": 3}
         except MemoryError:
             reply = {"error": "not enough memory", "exit_code": 1}
         except Exception as error:  # noqa: BLE001 - the parent reports the error

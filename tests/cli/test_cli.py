@@ -220,6 +220,20 @@ def test_two_exports_are_the_same_bytes(checkpoint: Path, tmp_path: Path) -> Non
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
 
+@pytest.mark.parametrize("package", ["numpy", "lazy_loader"])
+def test_what_every_command_needs_is_named_with_its_installation(package: str) -> None:
+    done = run_python(
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from nystra.cli.main import main\n"
+        "sys.exit(main(['check', 'a.onnx', '--baseline', 'a.json']))"
+    )
+    assert done.returncode == 3
+    assert re.fullmatch(
+        f"error: {package}, which this command needs, is not installed: pip install .*'numpy>=.*\n",
+        done.stderr,
+    )
+
+
 def test_run_and_validate_without_torch_and_onnx(exported: Path, tmp_path: Path) -> None:
     done = run_python(
         "import sys\n"

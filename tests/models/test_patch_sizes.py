@@ -65,6 +65,15 @@ def test_a_scale_that_is_no_integer_is_refused() -> None:
         load(HalfAgain())
 
 
+def test_an_output_without_channels_is_refused_with_the_way_out() -> None:
+    class Depth(nn.Module):
+        def forward(self, image: Tensor) -> Tensor:
+            return image.mean(1)
+
+    with pytest.raises(UnsupportedModelError, match=r"axis of channels, `output\[:, None\]`; see"):
+        load(Depth(), probe_size=(56, 56))
+
+
 def test_a_stated_size_that_is_cut_is_refused_with_the_reason() -> None:
     with pytest.raises(UnsupportedModelError, match=r"\(patches\), give `static` such sides"):
         load(Patches(14), probe_size=(64, 64))

@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import save_file
 
 from native_nodes import library
-from nystra.core.installation import install_command
+from nystra.core.installation import install_command, install_module
 from nystra.runtime import ImageData, write_image
 from runtime_models import nystra_metadata, save_upscaler
 from shared import PACKAGES, ROOT
@@ -139,6 +139,7 @@ def test_a_missing_extra_is_installed_by_its_projects() -> None:
         assert re.fullmatch(r"pip install( --force-reinstall)?( '[^' ]+')+", command), command
         assert "nystra" not in command
     assert re.search(r"'onnxruntime[!>]=", install_command("ort"))
+    assert install_module("cv2") == "pip install cv2, unless its package has another name"
     assert install_command("none") == "pip install '.[none]' in a checkout of nystra"
 
 
