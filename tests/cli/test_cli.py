@@ -248,7 +248,7 @@ def test_run_and_validate_without_torch_and_onnx(exported: Path, tmp_path: Path)
         "validate = ['validate', model, '--sheet', folder + '/sheet.png']\n"
         "codes = [main(run)]\n"
         "count = sum(name.startswith('nystra') for name in sys.modules)\n"
-        "assert count <= 85, count\n"
+        "assert count <= 86, count\n"
         "codes += [main(validate)]\n"
         "codes += [main(['inspect', model]), main(['export', 'x.pth'])]\n"
         "sys.exit(0 if codes == [0, 0, 0, 3] else str(codes))"

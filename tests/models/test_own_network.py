@@ -311,44 +311,6 @@ def test_tensors_of_another_network_are_refused(tmp_path: Path, change: Any, mes
         load(saved(tmp_path, change), module=f"{code}:Net")
 
 
-BUFFERS = """
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self, {name}=None):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 3, 1)
-        self.register_buffer("{name}", {value})
-
-    def forward(self, image):
-        return self.conv(image * self.{name}.view(-1)[-3:].view(1, 3, 1, 1))
-"""
-
-
-def without_buffers(folder: Path, value: str) -> tuple[Path, str]:
-    torch.save(nn.ModuleDict({"conv": nn.Conv2d(3, 3, 1)}).state_dict(), folder / "net.pth")
-    code = written(folder, BUFFERS.format(name="relative_index", value=value))
-    return folder / "net.pth", f"{code}:Net"
-
-
-def test_buffers_that_code_computes_may_be_missing(tmp_path: Path) -> None:
-    path, code = without_buffers(tmp_path, "torch.arange(9.0)")
-    loaded = load(path, module=code)
-    assert loaded.warnings == (
-        "buffers that the checkpoint lacks are those that the code computes: relative_index",
-    )
-    assert loaded.network.network.relative_index.tolist() == [*range(9)]
-
-
-@pytest.mark.parametrize("value", ["torch.rand(9)", "torch.zeros(9)", "torch.ones(9)"])
-def test_buffers_that_training_determines_may_not_be_missing(tmp_path: Path, value: str) -> None:
-    path, code = without_buffers(tmp_path, value)
-    with pytest.raises(CheckpointError, match="1 missing: relative_index"):
-        load(path, module=code)
-
-
 def test_a_checkpoint_cannot_name_code(tmp_path: Path) -> None:
     code = written(tmp_path, "raise SystemExit('it ran')")
     stored = {"nystra": json.dumps({"module": f"{code}:Net", "architecture": "own:Net"})}
