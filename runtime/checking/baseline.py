@@ -138,12 +138,13 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
         )
     value = read_json(path, "the baseline")
     where = f"the baseline {path}"
-    value = require_version(
-        value, where, SCHEMA_VERSION, "name a file that nystra check --update wrote"
-    )
+    way_out = "name a file that nystra check --update wrote"
+    value = require_version(value, where, SCHEMA_VERSION, way_out)
+    if "items" not in value:  # such as a manifest, the name of which is that of the model
+        raise NystraError(f"{path} is no baseline, since it has no items: {way_out}, or a new one")
     types = _setting_types()
     allowed = {"schema_version", "model", "items", "metadata", "digests", "outputs", *types}
-    require_keys(value, where, allowed, ["model", "items"])
+    require_keys(value, where, allowed, ["model"])
     if not isinstance(value["model"], str):
         raise NystraError(f"{where}: model is {quote(value['model'])}, expected a string")
     require_keys(value["items"], f"{where}, items", list_guarded_items())

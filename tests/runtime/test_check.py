@@ -221,6 +221,7 @@ def test_bad_baselines_are_exit_code_2(model: Path, capsys: pytest.CaptureFixtur
         ([], "schema_version"),
         ({**good, "schema_version": 2}, "schema_version 2, expected 1"),
         ({**good, "color": 1}, "unknown keys ['color']"),
+        ({"schema_version": 1, "files": {}}, "is no baseline, since it has no items: name"),
         ({**good, "model": 3}, "model is 3, expected a string"),
         ({**good, "items": {"smell": accepted}}, "unknown keys ['smell']"),
         ({**good, "items": {"nodes": {"accepted": 1}}}, "missing keys ['tolerance']"),
