@@ -5,6 +5,7 @@ Commands that train, and tables of quality, run reduced in the other files of th
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from PIL import Image
 
 from runtime_models import nystra_metadata, save_upscaler
-from shared import ROOT
+from shared import ROOT, shared_path
 
 pytestmark = pytest.mark.release
 
@@ -66,6 +67,24 @@ def test_exact_figures_are_those_of_the_page(command: str, tmp_path: Path) -> No
     assert len(rows) > 15
     for row in rows:
         assert any(line.startswith(row.removesuffix(" |")) for line in page), row
+
+
+@pytest.mark.parametrize("model", ["swinir_x2_w16", "swinir_x2_w32_nobias"])
+def test_accuracies_on_set5_are_those_of_the_page(model: str, tmp_path: Path) -> None:
+    """Set5 is the first set of the page: its figures begin the rows."""
+    small, truth = (
+        shared_path("data", "set5", "LR_bicubic", "X2"),
+        shared_path("data", "set5", "HR"),
+    )
+    plans = "--only cluster 'nystra 16, 6 it'"
+    choice = f"--model {model} --tables plans --engine kernels --threads 1 {plans}"
+    printed = run(f"studies.quality {choice} --set Set5 {small} {truth}", tmp_path)
+    rows = [line for line in printed.splitlines() if re.match(r"\| (full|nystra|cluster)", line)]
+    page = (ROOT / "studies" / "measurements" / "quality_tables.md").read_text(encoding="utf-8")
+    part = page.split(f"`{model}`:")[1]
+    assert len(rows) > 3
+    for row in rows:
+        assert row.removesuffix("|") in part, row
 
 
 @pytest.mark.parametrize(
