@@ -95,7 +95,7 @@ class DepthHandler(Handler):
         """The model."""
         return self.model
 
-    def calling(self, function: Callable[..., Array], images: int) -> DepthHandler:
+    def with_function(self, function: Callable[..., Array], images: int) -> DepthHandler:
         """Return it with another function."""
         return replace(self, model=function)
 
