@@ -24,7 +24,6 @@ from runtime_models import nystra_metadata, save_upscaler
         (OverflowError("int too large\nsecond line"), "OverflowError (int too large): add -v"),
         (PermissionError(errno.EACCES, "Permission denied", "a.bin"), "a.bin: Permission denied"),
         (OSError(errno.ENOSPC, "No space left on device"), "a file: No space left"),
-        (ModuleNotFoundError("No module named 'zstd'", name="zstd"), "No module named 'zstd'"),
     ],
 )
 def test_an_unexpected_error_is_one_line_and_exit_code_2(
@@ -46,6 +45,19 @@ def test_an_unexpected_error_is_one_line_and_exit_code_2(
     said = capsys.readouterr().err
     assert "Traceback (most recent call last)" in said
     assert words in said.splitlines()[-1]
+
+
+def test_a_package_that_code_imports_late_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: argparse.Namespace) -> int:
+        raise ModuleNotFoundError("No module named 'zstd'", name="zstd")
+
+    monkeypatch.setattr(inspect, "run", fail)
+    assert main(["inspect", "model.onnx"]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("error: zstd, which this command needs, is not installed: pip install")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the streams")
