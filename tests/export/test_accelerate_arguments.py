@@ -253,6 +253,7 @@ class OneSize(Small):
         return super().forward(image + self.positions)
 
 
+@pytest.mark.full
 def test_a_module_of_one_size_has_a_file_of_that_size() -> None:
     fast = accelerate(OneSize(), backend="ort-cpu", example=image(1, 3, 32, 48))
     assert compare(fast, OneSize(), image(1, 3, 32, 48)) < 1e-5

@@ -114,6 +114,7 @@ def test_windows(name: str, grid: bool, table: bool, scaled: bool) -> None:
     check(site, name, given)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_maps(name: str) -> None:
     torch.manual_seed(0)

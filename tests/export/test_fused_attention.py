@@ -159,6 +159,7 @@ def test_other_arguments(axes: int) -> None:
     check(Named(), axes)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("axes", [4, *full(5, 6)])
 def test_groups_of_heads(axes: int) -> None:
     check(Grouped(), axes)
@@ -170,6 +171,7 @@ def test_a_mask_of_pixels(axes: int) -> None:
     check(MaskOfPixels(), axes)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("axes", [3, *full(4, 5, 6)])
 def test_keys_of_one_image(axes: int) -> None:
     check(Shared(), axes)

@@ -237,6 +237,7 @@ def test_layers_behind_loud_channels_return_to_float32(images: Path, tmp_path: P
     assert clip_and_measure_psnr(got, expected) > 45
 
 
+@pytest.mark.full
 def test_a_classifier_is_calibrated_as_its_images_are_prepared(
     images: Path, tmp_path: Path
 ) -> None:

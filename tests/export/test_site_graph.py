@@ -63,6 +63,7 @@ def test_several_mechanisms_are_written_into_one_graph() -> None:
         assert check(graph, name, image)[operator] == sites
 
 
+@pytest.mark.full
 def test_nodes_have_the_names_of_their_sites() -> None:
     network = tiny_swinir()
     facts = restorer_facts("swinir", network, {"in_chans": 3}, "none")

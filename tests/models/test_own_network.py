@@ -131,7 +131,7 @@ def test_sites_that_the_author_states_are_kept() -> None:
     [
         pytest.param(lambda module: module, id="plain"),
         pytest.param(lambda module: module.half(), id="half"),
-        pytest.param(torch.compile, id="compiled"),
+        pytest.param(torch.compile, id="compiled", marks=pytest.mark.full),
         pytest.param(nn.DataParallel, id="parallel"),
         pytest.param(lambda module: module.train(), id="training"),
     ],

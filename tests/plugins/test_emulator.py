@@ -77,6 +77,7 @@ def test_a_missing_barrier_is_noticed(outcomes: Outcomes) -> None:
         assert any(out != right for _, _, out in results["warp"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

@@ -79,6 +79,7 @@ def test_no_text_of_the_library_says_a_flag() -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.full
 def test_a_name_in_backticks_is_an_option() -> None:
     known = {name for parser in build_parsers()[1].values() for name in flags_by_name(parser)}
     found = {

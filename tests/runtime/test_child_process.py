@@ -104,6 +104,7 @@ def test_a_child_gets_the_path_of_its_parent_and_no_more_than_it_needs(
         assert seen["safe"] is True
 
 
+@pytest.mark.full
 def test_bench_runs_nothing_beside_a_downloaded_model(trapped: Path, tmp_path: Path) -> None:
     model = save_upscaler(trapped / "m.onnx", metadata=nystra_metadata())
     program = "import sys; sys.path.pop(0); from nystra.cli.main import main; sys.exit(main())"

@@ -78,6 +78,7 @@ def ran(path: Path, image: np.ndarray) -> np.ndarray:
     return output
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["full", *full("cluster")])
 def test_the_written_file_takes_channels_first(tmp_path: Path, name: str) -> None:
     path = window_attention(tmp_path / "theirs.onnx", change=channels_last())

@@ -94,6 +94,7 @@ def types_of(path: Path) -> Counter[int]:
     return Counter(t.data_type for t in onnx.load(path).graph.initializer if len(t.dims) in (2, 4))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("precision", "change"),
     [

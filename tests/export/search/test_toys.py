@@ -160,6 +160,7 @@ class Cosines(toys.RearrangedByHand):
         return toys.map_of((scores.softmax(-1) @ v).transpose(-2, -3).flatten(-2), 8)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("axis", [-1, pytest.param(-3, marks=pytest.mark.full)])
 def test_norms_of_heads_are_inside_the_site_and_others_before_it(axis: int) -> None:
     network = toys.lively(Cosines(axis))
