@@ -25,6 +25,8 @@ def is_in(node: str, share: str) -> bool:
 
 def leave_out(items: list[pytest.Item], share: str) -> list[pytest.Item]:
     """Remove the tests of other shares from a list, and return them."""
-    left_out = [item for item in items if not is_in(item.nodeid, share)]
-    items[:] = [item for item in items if is_in(item.nodeid, share)]
+    chosen, left_out = [], []
+    for item in items:
+        (chosen if is_in(item.nodeid, share) else left_out).append(item)
+    items[:] = chosen
     return left_out
