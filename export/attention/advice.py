@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from torch import nn
 
@@ -17,14 +17,28 @@ from .registry import MECHANISMS, mechanism
 from .site import Site, find_sites
 
 
-def plan_warnings(plan: Plan, loaded: LoadedModel, resolved: Mapping[str, Mechanism]) -> list[str]:
-    """Return the warnings about a plan, one sentence each."""
+def plan_warnings(
+    plan: Plan,
+    loaded: LoadedModel,
+    resolved: Mapping[str, Mechanism],
+    unchanged: Collection[str] = (),
+) -> list[str]:
+    """Return the warnings about a plan, one sentence each.
+
+    Args:
+        plan: As requested.
+        loaded: The network.
+        resolved: Mechanism of every site.
+        unchanged: Paths of the sites whose nodes are not replaced, which is said elsewhere.
+    """
     sites = find_sites(loaded.network)
     return [
         *_another_checkpoint(plan, loaded.checkpoint.sha256),
         *_describe_dropped_biases(sites, resolved),
         *_not_faster(plan, sites, resolved),
-        *_describe_unchanged(plan, sites, resolved),
+        *_describe_unchanged(
+            plan, [site for site in sites if site.path not in unchanged], resolved
+        ),
     ]
 
 

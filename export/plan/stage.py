@@ -97,7 +97,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     warnings = (
         *loaded.warnings,
         *proposal.warnings,
-        *plan_warnings(plan, loaded, resolved),
+        *plan_warnings(plan, loaded, resolved, unchanged),
         *_reasons_for_own(unchanged),
     )
     if not options.overwrite:

@@ -23,7 +23,7 @@ from ..sizes.trial import Stated, Trial, is_single, refuse_random, refuse_state,
 from .conditions import describe_found
 from .image_range import describe_range
 from .network import OwnNetwork
-from .ports import Size, measure_ports
+from .ports import Size, measure_ports, run_once
 from .tracing import call_with_open_sizes
 
 _TASKS = {"picture": "restoration", "frames": "video", "logits": "classification"}
@@ -124,10 +124,14 @@ def measure_network(
         window=_window(module),
         preprocessing=network.preprocessing,
     )
-    declared = bool(network.inputs)
-    notes_on_inputs = [] if declared else [*describe_found(inputs), *describe_range(module)]
-    notes = (*notes_on_inputs, *trial.warnings, *_autocast(skipped))
-    return BuiltNetwork(trial.network, facts, hyper, notes)
+    notes = [*trial.warnings, *_autocast(skipped)]
+    if not network.inputs:
+
+        def run() -> object:
+            return run_once(module, inputs, works)
+
+        notes = [*describe_found(inputs), *describe_range(module, run), *notes]
+    return BuiltNetwork(trial.network, facts, hyper, tuple(notes))
 
 
 def _autocast(types: Collection[str]) -> list[str]:

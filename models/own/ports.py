@@ -61,7 +61,7 @@ def measure_ports(
     for ports in choices:
         for size in sizes if ports[0].sides is None else [None]:
             try:
-                returned, skipped = _run(module, ports, size)
+                returned, skipped = run_once(module, ports, size)
             except Exception as error:  # noqa: BLE001 - any error means that it does not take this input
                 reason = foreign_reason(error, 200)
                 shapes = [tuple(tensor.shape) for tensor in _examples(ports, size)]
@@ -104,7 +104,10 @@ def _examples(ports: Sequence[Port], size: Size | None) -> list[Tensor]:
     return [torch.from_numpy(array) for array in example_arrays(ports, lengths).values()]
 
 
-def _run(module: nn.Module, ports: Sequence[Port], size: Size | None) -> tuple[object, set[str]]:
+def run_once(
+    module: nn.Module, ports: Sequence[Port], size: Size | None
+) -> tuple[object, set[str]]:
+    """Return what a module returns for random inputs, and the types of its autocasts."""
     with torch.no_grad(), warnings.catch_warnings(), run_plainly() as skipped:
         warnings.simplefilter("ignore")
         return module(*_examples(ports, size)), skipped

@@ -179,6 +179,14 @@ def test_only_given_settings_are_said_not_to_be_faster() -> None:
     assert not plan_warnings(Plan(Cluster()), loaded, sites)
 
 
+def test_a_site_whose_nodes_stay_is_reported_once() -> None:
+    loaded = load("swinir_x2_w16")
+    sites = dict.fromkeys(neutral(loaded.network), Full(reason="it is faster"))
+    (text,) = plan_warnings(Plan(Cluster()), loaded, sites)
+    assert text.endswith("with full attention: it is faster")
+    assert not plan_warnings(Plan(Cluster()), loaded, sites, sites)
+
+
 @pytest.mark.full
 def test_an_export_says_and_records_the_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
