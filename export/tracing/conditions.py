@@ -104,8 +104,8 @@ def refuse_branches(
             cases = sizes_deciding_otherwise(condition, before, axes, path.lengths, limit)
             for size in cases:
                 if comparison.differs(size):
-                    own = _own_otherwise(path.conditions, size) or condition
-                    raise UnsupportedModelError(_text((*path.changed, own), size))
+                    cause = _find_cause(path.conditions, size) or condition
+                    raise UnsupportedModelError(_text((*path.changed, cause), size))
             if not cases or not condition.is_own or not is_new or paths_followed == _MOST_PATHS:
                 continue
             paths_followed += 1
@@ -146,13 +146,18 @@ class _Comparison:
         return is_of_numbers and not _agrees(self.run, images, right)
 
 
-def _own_otherwise(conditions: Sequence[Condition], size: Lengths) -> Condition | None:
-    """Return the first of the network's own conditions that has another result for a size.
+def _find_cause(conditions: Sequence[Condition], size: Lengths) -> Condition | None:
+    """Return the condition with another result for a size that best explains a difference there.
 
-    It explains a difference where one of PyTorch's, which was asked for first, has another too.
+    That is the first of the network's own ones, else the first of PyTorch's that does not ask
+    whether a length is 1: PyTorch asks this for strides, which change no values.
     """
-    for condition in conditions:
-        if condition.is_own and value_of(condition, size) is (not condition.result):
+    otherwise = [one for one in conditions if value_of(one, size) is (not one.result)]
+    for condition in otherwise:
+        if condition.is_own:
+            return condition
+    for condition in otherwise:
+        if not condition.asks_for_one:
             return condition
     return None
 

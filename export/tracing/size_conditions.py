@@ -68,6 +68,11 @@ class Condition:
     is_own: bool
     number: float | None = None
 
+    @property
+    def asks_for_one(self) -> bool:
+        """Whether it asks if a length is 1."""
+        return isinstance(self.expression, (sympy.Eq, sympy.Ne)) and 1 in self.expression.args
+
     def names(self) -> set[str]:
         """Return the names of its symbols."""
         return set(list_symbols(self.expression))

@@ -93,6 +93,15 @@ class AsNumber(Net):
         return y * (1 + int(x.shape[2] == x.shape[3]))
 
 
+class Pieces(Net):
+    """Takes sixteen pieces, or one more; PyTorch asks first whether a side of `unfold` is 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = F.unfold(self.conv(x), 3, padding=1)
+        pieces = patches.split(x.shape[2] * x.shape[3] // 16, 2)
+        return x + torch.stack([piece.amax() for piece in pieces]).mean()
+
+
 class FromList(Net):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.conv(x)
@@ -172,6 +181,7 @@ def test_the_condition_of_the_code_is_named_not_one_of_pytorch_at_the_same_size(
             (AsNumber, r"Eq\(height, width\)"),
         ),
         (FromList, "takes a size as the number 1"),
+        (Pieces, r"takes a size as the number 17 \(`pieces"),
     ],
 )
 def test_conditions_within_conditions_are_named(kind: Any, conditions: str, tmp_path: Path) -> None:
