@@ -109,6 +109,7 @@ def test_accuracies_on_set5_are_those_of_the_page(model: str, tmp_path: Path) ->
         "studies.performance.opening m.onnx --seconds 30 --only 'as they are'",
         "studies.vit.costs memory --sides 64 --engines PyTorch",
         "studies.vit.costs time --seconds 0.1 --sides 64 --engines PyTorch",
+        "studies.vit.token_merging vit.safetensors classes --seconds 0.1",
         "studies.vit.study vit.safetensors --images classes --seconds 0.1 --kept rows.json",
         "studies.vit.study --plot vit.png --kept rows_of_page.json",
     ],
