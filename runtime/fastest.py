@@ -16,7 +16,7 @@ from ..core.files.user_cache import CACHE_VARIABLE, key_of, read_figures, rememb
 from ..core.metadata import ModelMetadata
 from ..core.ports.port import Size, image_size, size_text
 from .backends import find_backend, list_timed_backends, require_precision
-from .engines.model import EngineModel
+from .compiled.model import EngineModel
 from .model.onnx_graph import read_facts
 from .model.onnx_header import read_onnx_header
 from .session_spec import SessionSpec

@@ -20,9 +20,9 @@ from ..flags.option_flags import add_options, add_output_arguments, option_value
 if TYPE_CHECKING:
     from ...runtime.backends.base import Backend
     from ...runtime.checking.dry_run import DryRunReport
+    from ...runtime.compiled.cache import Engine
+    from ...runtime.compiled.model import EngineModel
     from ...runtime.engines.build import BuildOptions
-    from ...runtime.engines.cache import Engine
-    from ...runtime.engines.model import EngineModel
 
 SUMMARY = "Build a TensorRT engine of a model file, or compile it with OpenVINO."
 
@@ -62,8 +62,8 @@ class EngineOptions(Options):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    from ...runtime.compiled.model import EngineShapes
     from ...runtime.engines.build import BuildOptions
-    from ...runtime.engines.model import EngineShapes
 
     parser.add_argument("model", type=Path, help=".onnx file")
     add_options(parser, EngineOptions, ("output", "backend"))
@@ -106,8 +106,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _build(args: argparse.Namespace) -> int:
     from ...core.files.writing import make_folder
+    from ...runtime.compiled.model import EngineModel
     from ...runtime.engines.build import BuildOptions, build_engine, equal_commands, take_engine
-    from ...runtime.engines.model import EngineModel
 
     model = EngineModel.open(args.model, args.library)
     options = _options(args, BuildOptions)
@@ -140,7 +140,7 @@ def _compile(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace, kind: Any) -> Any:
-    from ...runtime.engines.model import EngineShapes
+    from ...runtime.compiled.model import EngineShapes
 
     shapes = EngineShapes(**option_values(args, EngineShapes))
     return kind(args.backend, shapes, **option_values(args, kind))

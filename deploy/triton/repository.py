@@ -12,7 +12,7 @@ from ...core.files.writing import atomic_folder
 from ...core.metadata import key_of
 from ...core.plain_text import printable
 from ...plugins.library import choose_library
-from ...runtime.engines.cache import Engine, EngineRecord
+from ...runtime.compiled.cache import Engine, EngineRecord
 from ...runtime.model.model_copy import COPY, ModelCopy
 from ...runtime.model.onnx_header import OnnxHeader, read_onnx_header
 from ...runtime.options import RANGE

@@ -144,8 +144,8 @@ def _polygraphy(module: str) -> Any:
 
 def _candidate(spec: SessionSpec, case: ReferenceCase, progress: Callable[[str], None]) -> Session:
     if find_backend(spec.backend_name).engine is not None:
+        from ...runtime.compiled.model import EngineModel, EngineShapes
         from ...runtime.engines.build import BuildOptions, build_engine
-        from ...runtime.engines.model import EngineModel, EngineShapes
 
         shapes = EngineShapes(opt_shapes={key: row.shape for key, row in case.inputs.items()})
         build_engine(

@@ -21,11 +21,11 @@ from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.installation import find
 from ...core.option import Options
-from ..engines import cache
+from ..compiled import cache
+from ..compiled.cache import Engine, EngineRecord
+from ..compiled.model import LIBRARY, EngineModel
 from ..engines.build import BuildOptions
 from ..engines.builder import TENSORRT, Builder
-from ..engines.cache import Engine, EngineRecord
-from ..engines.model import LIBRARY, EngineModel
 from ..machine import gpu
 from ..model.model_facts import TensorInfo
 from .base import Backend

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from ...core.errors import BackendUnavailableError
 from ...core.ports.examples import batch_sizes, example_arrays
 from ...core.ports.port import Size, image_size
+from ..compiled.model import EngineModel, make_profile
 from ..engines.build import BuildOptions
 from ..engines.builder import Refusal, find_builder, find_unsupported, plugin_nodes
-from ..engines.model import EngineModel, make_profile
 from ..engines.worker import CPU_ONLY_REFUSED
 from ..model.model_facts import ModelFacts
 from ..model.onnx_graph import read_facts

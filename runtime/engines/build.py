@@ -13,12 +13,12 @@ from ...core.files.scratch import scratch_folder
 from ...core.option import Options, option
 from ...core.option_kinds import Number, Words
 from ...core.ports.input_shapes import InputShapes
+from ..compiled import cache
+from ..compiled.cache import Engine, EngineRecord
+from ..compiled.model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, make_profile
 from ..machine import gpu
 from ..model.onnx_graph import read_facts
-from . import cache
 from .builder import Builder, find_builder, find_unsupported
-from .cache import Engine, EngineRecord
-from .model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, make_profile
 
 _LONGEST_BUILD = 24 * 3600.0
 

@@ -21,10 +21,10 @@ from ...core.files.scratch import scratch_folder
 from ...core.installation import find, is_installed, not_installed
 from ...plugins.domain import DOMAIN
 from ...plugins.operators import OPERATORS, find_schema
+from ..compiled.model import EngineModel
 from ..model.onnx_graph import domain_nodes
 from ..model.onnx_header import read_onnx_header
 from ..workers.child import Child, ChildError
-from .model import EngineModel
 
 WORKER = f"{__package__}.worker"
 _GRACE_SECONDS = 60.0

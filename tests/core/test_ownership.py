@@ -10,7 +10,7 @@ import pytest
 from nystra.core.errors import NystraError
 from nystra.core.files.ownership import is_trusted, require_own_folder
 from nystra.core.files.temporary import remove_leftovers, remove_own, temporary_path
-from nystra.runtime.engines import cache
+from nystra.runtime.compiled import cache
 
 OTHER = 65534
 

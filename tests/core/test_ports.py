@@ -13,7 +13,7 @@ from nystra.core.errors import NystraError
 from nystra.core.ports.examples import example_array, example_arrays, own_sizes, trace_size
 from nystra.core.ports.listing import write_ports
 from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, Port, image_size
-from nystra.runtime.engines.model import EngineShapes, make_profile
+from nystra.runtime.compiled.model import EngineShapes, make_profile
 from nystra.runtime.model.model_facts import ModelFacts, TensorInfo, parse_facts
 from nystra.runtime.model.onnx_graph import read_facts, read_inputs
 from nystra.runtime.session import Session

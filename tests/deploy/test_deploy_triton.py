@@ -21,7 +21,7 @@ from nystra.deploy.triton.config import block, quote
 from nystra.deploy.triton.options import TritonOptions
 from nystra.deploy.triton.repository import write_repository
 from nystra.plugins.library import is_supported, library_path
-from nystra.runtime.engines.cache import EngineRecord
+from nystra.runtime.compiled.cache import EngineRecord
 from nystra.runtime.images.image_data import ImageData
 from nystra.runtime.images.images import encode_image
 from nystra.runtime.session import Session

@@ -273,8 +273,8 @@ def test_five_photographs_calibrate_for_text_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sdk", SDKS)
 def test_tensorrt_takes_it(int8: ExportResult, sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from nystra.runtime.checking.dry_run import dry_run
+    from nystra.runtime.compiled.model import EngineModel
     from nystra.runtime.engines.build import BuildOptions
-    from nystra.runtime.engines.model import EngineModel
 
     backend = use_sdk(sdk, monkeypatch)
     options = BuildOptions(backend, targets=("sm86",) if backend == "tensorrt-rtx" else ())

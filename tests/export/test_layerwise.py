@@ -24,9 +24,9 @@ from nystra.export.validate.layerwise import compare_layers
 from nystra.plugins.operators.schema import node_attributes
 from nystra.runtime import backends
 from nystra.runtime.backends.ort_cpu import OrtCpuBackend
+from nystra.runtime.compiled.model import EngineModel, EngineShapes
 from nystra.runtime.engines import build as engines
 from nystra.runtime.engines.builder import find_builder
-from nystra.runtime.engines.model import EngineModel, EngineShapes
 from nystra.runtime.model.references import ReferenceCase, References, write_references
 from nystra.runtime.session import Session
 from nystra.runtime.session_spec import SessionSpec

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from nystra.core.errors import NystraError
-from nystra.runtime.engines import cache
+from nystra.runtime.compiled import cache
+from nystra.runtime.compiled.cache import Engine, EngineRecord
+from nystra.runtime.compiled.model import EngineModel
 from nystra.runtime.engines.build import take_engine
-from nystra.runtime.engines.cache import Engine, EngineRecord
-from nystra.runtime.engines.model import EngineModel
 from runtime_models import save_upscaler
 
 

@@ -17,16 +17,16 @@ from nystra.core.installation import is_installed
 from nystra.core.ports.port import Port
 from nystra.runtime import Session
 from nystra.runtime.checking.dry_run import default_sizes
-from nystra.runtime.engines import builder as engine_builder
-from nystra.runtime.engines.build import equal_commands
-from nystra.runtime.engines.builder import RTX, TENSORRT, Builder
-from nystra.runtime.engines.cache import Engine, EngineRecord
-from nystra.runtime.engines.model import (
+from nystra.runtime.compiled.cache import Engine, EngineRecord
+from nystra.runtime.compiled.model import (
     DEFAULT_TILE,
     EngineModel,
     EngineShapes,
     make_profile,
 )
+from nystra.runtime.engines import builder as engine_builder
+from nystra.runtime.engines.build import equal_commands
+from nystra.runtime.engines.builder import RTX, TENSORRT, Builder
 from nystra.runtime.machine.gpu import find_device
 from nystra.runtime.model.model_facts import ModelFacts, TensorInfo, input_ports
 from nystra.runtime.model.onnx_graph import domain_nodes

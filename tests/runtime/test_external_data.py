@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from nystra.core.errors import NystraError
 from nystra.plugins.operators.functions import operator_body
 from nystra.runtime import Session
-from nystra.runtime.engines.model import EngineModel
+from nystra.runtime.compiled.model import EngineModel
 from nystra.runtime.engines.worker import _PLUGINS
 from nystra.runtime.model.external_data import external_files
 from nystra.runtime.model.model_copy import copy_without_functions

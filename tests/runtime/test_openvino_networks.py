@@ -17,8 +17,8 @@ from nystra.plugins import native
 from nystra.runtime import Session
 from nystra.runtime.backends import find_backend
 from nystra.runtime.backends.openvino.build import CompileOptions, compile_network
-from nystra.runtime.engines import cache
-from nystra.runtime.engines.model import EngineShapes
+from nystra.runtime.compiled import cache
+from nystra.runtime.compiled.model import EngineShapes
 from runtime_models import save_upscaler
 
 openvino = pytest.importorskip("openvino", reason="nystra[openvino] is not installed")

@@ -23,7 +23,7 @@ from nystra.export.attention.plan import read_plan
 from nystra.models import load
 from nystra.runtime.checking.baseline import read_baseline
 from nystra.runtime.checking.validation import find_allowed_differences
-from nystra.runtime.engines.cache import EngineRecord
+from nystra.runtime.compiled.cache import EngineRecord
 from nystra.runtime.images.images import read_image
 from nystra.runtime.model.external_data import external_files, weights_digest
 from nystra.runtime.model.manifest import Manifest

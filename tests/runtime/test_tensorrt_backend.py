@@ -21,10 +21,10 @@ from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.core.installation import find
 from nystra.runtime import Session
 from nystra.runtime.backends.tensorrt_rtx import TensorrtRtxBackend
-from nystra.runtime.engines import cache
+from nystra.runtime.compiled import cache
+from nystra.runtime.compiled.cache import EngineRecord
+from nystra.runtime.compiled.model import EngineModel
 from nystra.runtime.engines.builder import RTX, TENSORRT, Builder
-from nystra.runtime.engines.cache import EngineRecord
-from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.machine import gpu
 from runtime_models import save_upscaler
 from shared import ROOT
@@ -218,10 +218,10 @@ import nystra.runtime.machine.gpu as gpu
 from nystra.core.errors import NystraError
 from nystra.runtime import Session
 from nystra.runtime.backends.tensorrt_rtx import TensorrtRtxBackend
-from nystra.runtime.engines import cache
+from nystra.runtime.compiled import cache
 from nystra.runtime.engines.builder import find_builder
-from nystra.runtime.engines.model import EngineModel
-from nystra.runtime.engines.cache import EngineRecord
+from nystra.runtime.compiled.model import EngineModel
+from nystra.runtime.compiled.cache import EngineRecord
 gpu.find_device = lambda: gpu.Device("Test GPU", "sm89", 13)
 model = EngineModel.open({str(save_upscaler(tmp_path / "m.onnx"))!r})
 record = EngineRecord(backend={backend!r}, version=find_builder({backend!r}).version,

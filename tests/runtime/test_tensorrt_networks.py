@@ -18,9 +18,9 @@ from onnx import TensorProto, helper
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.plugins.operators import find_schema
 from nystra.runtime.checking.dry_run import DryRunReport, dry_run
+from nystra.runtime.compiled.model import EngineModel
 from nystra.runtime.engines.build import BuildOptions
 from nystra.runtime.engines.builder import Refusal, find_builder
-from nystra.runtime.engines.model import EngineModel
 from operator_tests import CUDA_OPERATORS
 from runtime_models import save_upscaler
 from tensorrt_tools import (

@@ -10,9 +10,9 @@ import pytest
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.plugins.operators import find_schema
+from nystra.runtime.compiled.cache import EngineRecord
+from nystra.runtime.compiled.model import EngineModel, EngineShapes
 from nystra.runtime.engines.build import BuildOptions, build_engine
-from nystra.runtime.engines.cache import EngineRecord
-from nystra.runtime.engines.model import EngineModel, EngineShapes
 from tensorrt_tools import OPEN, cases, operator_model, plugins, swinir, use_sdk
 
 TARGETS = ("sm86", "sm89", "sm120")

@@ -19,8 +19,8 @@ from ....core.installation import is_installed, not_installed
 from ....core.option import Options
 from ....plugins.domain import DOMAIN
 from ....plugins.library import CPU_LIBRARY, LibraryChoice, choose_library, library_path
-from ...engines import cache
-from ...engines.cache import EngineRecord
+from ...compiled import cache
+from ...compiled.cache import EngineRecord
 from ...model.inlining import inline_model
 from ...model.onnx_graph import read_inputs, read_outputs
 from ..base import EMULATED, Backend

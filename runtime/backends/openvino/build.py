@@ -11,9 +11,9 @@ from typing import Any
 from ....core.errors import ExportError, NystraError
 from ....core.files.scratch import scratch_folder
 from ....core.option import Options, option
-from ...engines import cache
-from ...engines.cache import Engine, EngineRecord
-from ...engines.model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, make_profile
+from ...compiled import cache
+from ...compiled.cache import Engine, EngineRecord
+from ...compiled.model import ENGINE_TILE, REBUILD, EngineModel, EngineShapes, make_profile
 from ...model.model_facts import parse_facts
 from ...options import PRECISION
 from ...session_spec import SessionSpec
