@@ -49,8 +49,10 @@ def agreement(first: Layout, second: Layout | None) -> Agreement:
     if not _alike(first, second):
         reason = "its tokens are arranged differently at another image size"
         return Agreement(reason, same_tokens=same_tokens, alike=False, changing=True)
-    equal = any(one == other for one, other in zip(first.map[1:], second.map[1:], strict=False))
-    if _is_whole(first) and _is_whole(second) and first.map[1:] != second.map[1:]:
+    sides = zip(first.map[1:], second.map[1:], strict=False)
+    equal = any(side == other for side, other in sides)
+    whole = _is_whole(first) and _is_whole(second)
+    if whole and first.map[1:] != second.map[1:]:
         return Agreement(same_tokens=same_tokens, is_global=True, changing=equal)
     fixed = ("window", "shift", "margin", "key_window", "tokens", "keys")
     if any(getattr(first, name) != getattr(second, name) for name in fixed):
@@ -77,5 +79,7 @@ def _is_whole(layout: Layout) -> bool:
 
 def _equal(first: Tensor | float | None, second: Tensor | float | None) -> bool:
     if isinstance(first, Tensor) and isinstance(second, Tensor):
-        return first.shape == second.shape and bool(torch.allclose(first, second, atol=1e-6))
+        if first.shape != second.shape:
+            return False
+        return bool(torch.allclose(first, second, atol=1e-6))
     return first == second

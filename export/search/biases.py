@@ -63,9 +63,11 @@ def read_biases(core: Attention, layout: Layout) -> None:
         return
     if not isinstance(beta, Tensor) or is_zero(beta):
         return
-    pairs = [beta[index] for index in np.ndindex(beta.shape[:-2])]
+    stack = np.ndindex(beta.shape[:-2])
+    pairs = [beta[index] for index in stack]
     kinds = _group_windows(pairs, layout.group)
-    bias = functools.reduce(torch.maximum, (_of_window(pairs, layout, kind[0]) for kind in kinds))
+    biases = [_of_window(pairs, layout, kind[0]) for kind in kinds]
+    bias = functools.reduce(torch.maximum, biases)
     if len(kinds) > 1:
         layout.masked = _classify_mask(pairs, bias, kinds, layout)
     lowest, highest = map(float, bias.aminmax())
@@ -87,7 +89,8 @@ def read_biases(core: Attention, layout: Layout) -> None:
 
 def _of_window(pairs: Sequence[Tensor], layout: Layout, window: int) -> Tensor:
     """Return the biases of a window, (heads, N, Nk)."""
-    return torch.stack([pairs[number] for number in layout.group[window].tolist()])
+    numbers = layout.group[window].tolist()
+    return torch.stack([pairs[number] for number in numbers])
 
 
 def _group_windows(pairs: Sequence[Tensor], group: Tensor) -> list[list[int]]:
@@ -100,7 +103,8 @@ def _group_windows(pairs: Sequence[Tensor], group: Tensor) -> list[list[int]]:
     kinds: list[tuple[list[int], list[int]]] = []
     for number, heads in enumerate(group.tolist()):
         for kind, first in kinds[:_MOST_KINDS]:
-            if all(torch.equal(pairs[a], pairs[b]) for a, b in zip(first, heads, strict=True)):
+            heads_pairs = zip(first, heads, strict=True)
+            if all(torch.equal(pairs[a], pairs[b]) for a, b in heads_pairs):
                 kind.append(number)
                 break
         else:
@@ -131,7 +135,8 @@ def _classify_mask(
     if low >= -1e-9:
         return ""
     tokens = layout.places.shape[-1]
-    if low > _MASKED or not any(layout.shift) or not layout.tokens == layout.keys == tokens:
+    map_has_all = layout.tokens == layout.keys == tokens
+    if low > _MASKED or not any(layout.shift) or not map_has_all:
         return "other"
     regions = all(
         _is_of_regions(relative(kind), low, layout.places[kind], layout) for kind in kinds
@@ -156,17 +161,25 @@ def _is_of_regions(
         layout: Layout of the attention.
     """
     far = relative < _MASKED
-    binary = torch.where(far, (relative - low).abs() < 1e-2, relative.abs() < 1e-4) | torch.isinf(
-        relative
-    )
-    if not bool(binary.all()) or not bool((far == far[:1]).all()):
+    near_low = (relative - low).abs() < 1e-2
+    near_zero = relative.abs() < 1e-4
+    binary = torch.where(far, near_low, near_zero) | torch.isinf(relative)
+    if not bool(binary.all()):
+        return False
+    same_pairs = bool((far == far[:1]).all())
+    if not same_pairs:
         return False
     height, width = layout.map[1:]
     y = places // width % height
     x = places % width
-    beyond = torch.stack((y < layout.shift[0], x < layout.shift[1]), 1)  # (windows, 2, N)
-    wrapped = ((of[:, :, None] != of[:, None, :]).any(0) for of in beyond.unique(dim=0))
-    return all(torch.equal(pairs, far[0]) for pairs in wrapped)
+    above = y < layout.shift[0]
+    left = x < layout.shift[1]
+    beyond = torch.stack((above, left), 1)  # (windows, 2, N)
+    for sides in beyond.unique(dim=0):
+        apart = sides[:, :, None] != sides[:, None, :]
+        if not torch.equal(apart.any(0), far[0]):
+            return False
+    return True
 
 
 def read_bias_table(
@@ -189,10 +202,14 @@ def read_bias_table(
     (rows, columns), (key_rows, key_columns) = window, keys
     if (rows * columns, key_rows * key_columns) != tuple(bias.shape[1:]):
         return None
-    (qy, qx), (ky, kx) = (_number_tokens(sides, columns_first) for sides in (window, keys))
-    index = (qy[:, None] - ky + key_rows - 1) * (columns + key_columns - 1)
-    index = index + qx[:, None] - kx + key_columns - 1
-    size = (rows + key_rows - 1) * (columns + key_columns - 1)
+    qy, qx = _number_tokens(window, columns_first)
+    ky, kx = _number_tokens(keys, columns_first)
+    offset_rows = rows + key_rows - 1
+    offset_columns = columns + key_columns - 1
+    y_offset = qy[:, None] - ky + key_rows - 1
+    x_offset = qx[:, None] - kx + key_columns - 1
+    index = y_offset * offset_columns + x_offset
+    size = offset_rows * offset_columns
     table = torch.zeros(size, len(bias), dtype=bias.dtype)
     table[index.flatten()] = bias.flatten(1).T
     back = table[index].permute(2, 0, 1)

@@ -48,7 +48,9 @@ def find_varying(graph: ir.Graph, sized: Sized, other: Sized) -> frozenset[str]:
         if any(name in sized.data for name in names) or node.op_type == "ConstantOfShape":
             continue
         parts = _find_varying_elements(node, sized, other, varying)
-        varying |= {name: part for name, part in zip(names, parts, strict=False) if part.any()}
+        for name, part in zip(names, parts, strict=False):
+            if part.any():
+                varying[name] = part
     return frozenset(varying)
 
 
@@ -59,36 +61,42 @@ def longer_sizes(graph: ir.Graph, sized: Sized, other: Sized) -> list[list[Shape
     there. The other sides stay as they are, and a free batch is 1, so that tensors of all windows
     stay small.
     """
-    names = [str(value.name) for value in graph.inputs if str(value.name) in sized.data]
-    own = {name: sized.shapes[name] for name in names}
-    pairs = {
-        pair
-        for name in names
-        for pair in list(zip(own[name], other.shapes[name], strict=True))[1:]
-        if pair[0] != pair[1]
-    }
+    names = [str(value.name) for value in graph.inputs]
+    shapes = {name: sized.shapes[name] for name in names if name in sized.data}
+    pairs = set[tuple[int, int]]()
+    for name, shape in shapes.items():
+        sides = zip(shape[1:], other.shapes[name][1:], strict=True)
+        pairs.update(pair for pair in sides if pair[0] != pair[1])
     listed = []
     for pair in sorted(pairs):
         unit = math.gcd(*pair)
         lengths = [pair[0], pair[0] + unit - 1]
         lengths += [length // unit * unit + pair[0] for length in _LONGER]
-        listed.append(
-            [
-                {name: _extend_shape(own[name], other.shapes[name], pair, n) for name in names}
-                for n in lengths
-            ]
-        )
+        listed.append([_extend_shapes(shapes, other.shapes, pair, length) for length in lengths])
     return listed
 
 
+def _extend_shapes(
+    shapes: Shapes,
+    others: Shapes,
+    pair: tuple[int, int],
+    length: int,
+) -> Shapes:
+    """Return shapes whose sides that differ by that pair have another length."""
+    extended = {}
+    for name, shape in shapes.items():
+        extended[name] = _extend_shape(shape, others[name], pair, length)
+    return extended
+
+
 def _extend_shape(
-    own: tuple[int, ...],
+    shape: tuple[int, ...],
     other: tuple[int, ...],
     pair: tuple[int, int],
     length: int,
 ) -> tuple[int, ...]:
-    batch = own[0] if own[0] == other[0] else 1
-    sides = zip(own[1:], other[1:], strict=True)
+    batch = shape[0] if shape[0] == other[0] else 1
+    sides = zip(shape[1:], other[1:], strict=True)
     return batch, *(length if both == pair else both[0] for both in sides)
 
 
@@ -98,13 +106,16 @@ def grow_evenly(terms: Sequence[Tensor]) -> bool:
     The longer ones have the elements of the first one, each as often as their length tells from the
     first two: a part more for each window more.
     """
-    values, counts = zip(*(_count_values(term) for term in terms), strict=True)
-    if any(not torch.equal(values[0], other) for other in values[1:]):
+    counted = [_count_values(term) for term in terms]
+    values, counts = zip(*counted, strict=True)
+    if not all(torch.equal(values[0], other) for other in values[1:]):
         return False
     lengths = [term.numel() for term in terms]
     steps = [b - a for a, b in pairwise(lengths)]
     more = [b - a for a, b in pairwise(counts)]
-    return torch.equal(more[0] * steps[1], more[1] * steps[0])
+    first_growth = more[0] * steps[1]
+    second_growth = more[1] * steps[0]
+    return torch.equal(first_growth, second_growth)
 
 
 def _count_values(term: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,18 +139,19 @@ def _find_varying_elements(
     source = node.inputs[0] if node.inputs else None
     if node.op_type in _SHAPED and (source is None or str(source.name) not in varying):
         return []
-    return _move_elements(node, sized, varying) or [torch.tensor(True) for _ in node.outputs]
+    moved = _move_elements(node, sized, varying)
+    return moved or [torch.tensor(True)] * len(node.outputs)
 
 
 def _find_differing_lengths(node: ir.Node, sized: Sized, other: Sized) -> Tensor:
     name = ""
     if node.inputs[0] is not None:
         name = str(node.inputs[0].name)
-    one = sized.shapes.get(name)
-    two = other.shapes.get(name)
-    if one is None or two is None or len(one) != len(two):
+    shape = sized.shapes.get(name)
+    other_shape = other.shapes.get(name)
+    if shape is None or other_shape is None or len(shape) != len(other_shape):
         return torch.tensor(True)
-    differing = torch.tensor([a != b for a, b in zip(one, two, strict=True)], dtype=torch.bool)
+    differing = torch.tensor(shape) != torch.tensor(other_shape)
     if node.op_type == "Size":
         return differing.any()
     start = node.attributes.get("start")

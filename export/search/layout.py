@@ -116,8 +116,10 @@ def _sides(sides: tuple[int, ...]) -> str:
 def read_layout(core: Attention) -> Layout:
     """Return the layout of an attention."""
     groups, tokens, head_dim = core.q_place.shape
-    sizes = (groups, 1, head_dim, core.v_place.shape[-1], tokens, core.k_place.shape[1])
-    layout = Layout("", *sizes, group=torch.arange(groups)[:, None], reason=core.reason)
+    keys = core.k_place.shape[1]
+    sizes = (groups, 1, head_dim, core.v_place.shape[-1], tokens, keys)
+    group = torch.arange(groups)[:, None]
+    layout = Layout("", *sizes, group=group, reason=core.reason)
     queries, one = token_places(core.q_place)
     if not bool(one.all()):
         if bool((queries == MIXED).all()) or _by_channels(core):
@@ -179,13 +181,17 @@ def rectangle(y: Tensor, x: Tensor) -> tuple[int, int, bool] | None:
     Returns:
         Rows, columns, and whether tokens are numbered column by column.
     """
-    for flipped, (outer, inner) in enumerate(((y, x), (x, y))):
+    orders = ((y, x), (x, y))
+    for flipped, (outer, inner) in enumerate(orders):
         changed = (outer[0] != outer[0, 0]).nonzero()
         length = int(changed[0]) if len(changed) else outer.shape[1]
         if outer.shape[1] % length:
             continue
-        grid = outer.view(len(outer), -1, length), inner.view(len(inner), -1, length)
-        if bool((grid[0] == grid[0][:, :, :1]).all()) and bool((grid[1] == grid[1][:, :1]).all()):
+        outer_grid = outer.view(len(outer), -1, length)
+        inner_grid = inner.view(len(inner), -1, length)
+        equal_along = bool((outer_grid == outer_grid[:, :, :1]).all())
+        equal_across = bool((inner_grid == inner_grid[:, :1]).all())
+        if equal_along and equal_across:
             count = outer.shape[1] // length
             if flipped:
                 return (length, count, True)
@@ -197,12 +203,15 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
     """Derive map, window, shift and step from the positions of the queries (windows, N)."""
     lacking = rows[0] < 0
     before = int(lacking.sum())
-    if not bool(lacking[:before].all()) or not bool(((rows < 0) == lacking).all()):
+    all_first = bool(lacking[:before].all())
+    same_windows = bool(((rows < 0) == lacking).all())
+    if not all_first or not same_windows:
         layout.unread("tokens", "some queries without a position lie between the others")
         return
     layout.before = (before, 0)
     batch, time, y, x = decode(rows[:, before:])
-    if bool((batch != batch[:, :1]).any()) or len(time.unique()) > 1:
+    one_image = bool((batch == batch[:, :1]).all())
+    if not one_image or len(time.unique()) > 1:
         layout.unread("tokens", "a window spans several images")
         return
     # Rows and columns are numbered by rank, so that a map of every second position is valid.
@@ -239,14 +248,17 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
 
 
 def _read_runs(
-    layout: Layout, window: tuple[int, ...], runs: tuple[list[tuple[int, int] | None], ...]
+    layout: Layout,
+    window: tuple[int, ...],
+    runs: tuple[list[tuple[int, int] | None], ...],
 ) -> None:
     """Derive kind, shift and step from the starts and steps of the windows' sides."""
     starts: list[set[int]] = []
     steps = []
     for side_runs in runs:
         even = [run for run in side_runs if run is not None]
-        if len(even) < len(side_runs) or len({step for _, step in even}) > 1:
+        side_steps = {step for _, step in even}
+        if len(even) < len(side_runs) or len(side_steps) > 1:
             layout.unread("tokens", "the positions of a window are not evenly spaced")
             return
         starts.append({start for start, _ in even})
@@ -254,12 +266,13 @@ def _read_runs(
     layout.window = window
     layout.step = (steps[0], steps[1])
     sides = layout.map[1:]
-    covers_map = len(layout.places.unique()) == math.prod(layout.map) == layout.places.numel()
+    positions = len(layout.places.unique())
+    covers_map = positions == math.prod(layout.map) == layout.places.numel()
     if layout.step != (1, 1):
         layout.kind = "grid"
-        if any(step not in (1, side // length) or side % length
-               for step, side, length in zip(steps, sides, window, strict=True)):  # fmt: skip
-            layout.unread("grid", "its strided windows do not span the map")
+        for step, side, length in zip(steps, sides, window, strict=True):
+            if step not in (1, side // length) or side % length:
+                layout.unread("grid", "its strided windows do not span the map")
         if not covers_map:
             layout.unread("grid", "its windows overlap")
         return
@@ -279,7 +292,9 @@ def _read_runs(
 
 def _read_keys(layout: Layout, rows: Tensor, core: Attention) -> None:
     """Compare the positions of the keys with those of the queries, (windows, N)."""
-    keys, one = (tensor[layout.group[:, 0]] for tensor in token_places(core.k_place))
+    keys, one = token_places(core.k_place)
+    keys = keys[layout.group[:, 0]]
+    one = one[layout.group[:, 0]]
     if not bool(one.all()):
         layout.unread(layout.kind, "a key combines several positions")
         return
@@ -294,7 +309,8 @@ def _read_keys(layout: Layout, rows: Tensor, core: Attention) -> None:
     if bool((keys < 0).all()):
         layout.unread(layout.kind, "its keys are not positions of a map (learned or pooled)")
         return
-    key_before = int((keys[0] < 0).int().cumprod(0).sum())
+    without_place = (keys[0] < 0).int()
+    key_before = int(without_place.cumprod(0).sum())
     layout.before = (before, key_before)
     keys = keys[:, key_before:]
     queries = rows[:, before:]
@@ -317,10 +333,13 @@ def _read_around(layout: Layout, keys: Tensor) -> None:
     height, width = layout.map[1:]
     top = layout.places[:, 0] // width % height - y[:, 0]
     first_columns = layout.places[:, 0] % width - x[:, 0]
-    even = bool((top == top[0]).all()) and bool((first_columns == first_columns[0]).all())
+    same_top = bool((top == top[0]).all())
+    same_left = bool((first_columns == first_columns[0]).all())
     margin = (int(top[0]), int(first_columns[0]))
-    wide = tuple(w + 2 * m for w, m in zip(layout.window, margin, strict=True))
-    if even and min(margin) >= 0 and layout.key_window == wide and _close(y, x, window):
+    sides = zip(layout.window, margin, strict=True)
+    wide = tuple(side + 2 * more for side, more in sides)
+    fits = min(margin) >= 0 and layout.key_window == wide
+    if same_top and same_left and fits and _close(y, x, window):
         layout.margin = margin
         return
     layout.unread(layout.kind, "its keys are on another grid than its queries")
@@ -330,13 +349,16 @@ def _rank(places: Tensor, sides: Tensor) -> Tensor:
     """Return rows or columns by their rank among the queries', extrapolated beyond these."""
     if len(sides) < 2:
         return places - sides[0]
-    return torch.div(places - sides[0], sides[1] - sides[0], rounding_mode="floor")
+    step = sides[1] - sides[0]
+    return torch.div(places - sides[0], step, rounding_mode="floor")
 
 
 def _close(y: Tensor, x: Tensor, window: tuple[int, int, bool]) -> bool:
     rows, columns, flipped = window
     if flipped:
         return False
-    down = y.view(len(y), rows, columns)[:, :, 0].diff(dim=1)
-    along = x.view(len(x), rows, columns)[:, 0].diff(dim=1)
+    grid_y = y.view(len(y), rows, columns)
+    grid_x = x.view(len(x), rows, columns)
+    down = grid_y[:, :, 0].diff(dim=1)
+    along = grid_x[:, 0].diff(dim=1)
     return bool((down == 1).all()) and bool((along == 1).all())

@@ -40,11 +40,18 @@ def axes_from_end(node: ir.Node, sized: Sized, rank: int) -> tuple[int, ...]:
 
 
 def _find_changed_axes(node: ir.Node, sized: Sized) -> tuple[int, ...]:
-    values = (node.inputs[0], node.outputs[0])
-    before, after = (sized.shapes.get("" if v is None else str(v.name), ()) for v in values)
+    before = _shape_of(node.inputs[0], sized)
+    after = _shape_of(node.outputs[0], sized)
     if len(before) != len(after):
         return ()
-    return tuple(i - len(before) for i, length in enumerate(before) if length != after[i])
+    changed = [axis for axis, length in enumerate(before) if length != after[axis]]
+    return tuple(axis - len(before) for axis in changed)
+
+
+def _shape_of(value: ir.Value | None, sized: Sized) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    return sized.shapes.get(str(value.name), ())
 
 
 def before_casts(value: ir.Value) -> ir.Value:
@@ -71,7 +78,8 @@ def is_of_scores(condition: ir.Value, step: Step, score: Score) -> bool:
         seen.add(node)
         if node is product or len(seen) > _MOST_NODES:
             return True
-        todo += [value for value in find_reads(node) if str(value.name) in step.sized.data]
+        reads = find_reads(node)
+        todo += [value for value in reads if str(value.name) in step.sized.data]
     return False
 
 
@@ -93,7 +101,8 @@ def empties_rows(step: Step, score: Score, at: int) -> bool:
         return False
     if step.inputs[0] is not None and step.inputs[0].place is None and not step.varies(0):
         zeroed = step.constant(0).bool() == (at == 2)
-        empty = (as_number(score.beta) == -torch.inf).all(-1, keepdim=True)
+        hidden = as_number(score.beta) == -torch.inf
+        empty = hidden.all(-1, keepdim=True)
         return bool((zeroed == empty).all())
     return _find_meaning(condition, step, score) == ("rows", at == 2)
 
@@ -128,8 +137,8 @@ def _find_meaning(value: ir.Value, step: Step, score: Score) -> Meaning | None:
     reduction = ("ReduceMin", "ReduceProd") if hidden else ("ReduceMax", "ReduceSum")
     if node.op_type not in reduction or kind == "rows":
         return None
-    before = step.sized.shapes.get(str(source.name), ())
-    after = step.sized.shapes.get(str(node.outputs[0].name), ())
+    before = _shape_of(source, step.sized)
+    after = _shape_of(node.outputs[0], step.sized)
     along = axes_from_end(node, step.sized, len(before)) == score.axes
     if along and 0 < len(before) == len(after):
         return ("rows", hidden)
@@ -148,4 +157,6 @@ def _finds_hidden(node: ir.Node, source: ir.Value, score: Score) -> bool:
 
 def _is_number(value: ir.Value | None, number: float) -> bool:
     fixed = None if value is None else ir.convenience.get_const_tensor(value)
-    return fixed is not None and fixed.size == 1 and float(fixed.numpy().item()) == number
+    if fixed is None or fixed.size != 1:
+        return False
+    return float(fixed.numpy().item()) == number

@@ -15,7 +15,8 @@ from ..execute.reference import compute_node
 from .places import extend, reshape_shared
 
 Shapes = Sequence[tuple[int, ...]]
-Move = Callable[[ir.Node, "list[Tensor | None]", Shapes], list[Tensor]]
+Parts = list[Tensor | None]
+Move = Callable[[ir.Node, Parts, Shapes], list[Tensor]]
 """Takes a node, numbers or constants of its inputs, and the shapes of its results."""
 
 
@@ -66,53 +67,58 @@ def along(axes: Sequence[int], *tensors: Tensor) -> tuple[list[Tensor], list[int
     lengths = [-1] * first.dim()
     corner = [slice(None)] * first.dim()
     for axis in range(first.dim()):
+        lengths_here = {t.shape[axis] for t in tensors}
         shared = all(t.stride(axis) == 0 or t.shape[axis] == 1 for t in tensors)
-        if axis not in axes and shared and len({t.shape[axis] for t in tensors}) == 1:
+        if axis not in axes and shared and len(lengths_here) == 1:
             lengths[axis] = first.shape[axis]
             corner[axis] = slice(1)
     return [tensor[tuple(corner)] for tensor in tensors], lengths
 
 
-def reshape(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def reshape(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Move elements of an operator that keeps their order."""
     return [reshape_shared(require(parts), outs[0])]
 
 
-def expand(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def expand(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Move elements of ``Expand``."""
     return [require(parts).expand(outs[0])]
 
 
-def transpose(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def transpose(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Move elements of ``Transpose``."""
     x = require(parts)
-    order = read_attribute(node, "perm") or [*range(x.dim())][::-1]
+    reversed_axes = list(range(x.dim()))[::-1]
+    order = read_attribute(node, "perm") or reversed_axes
     return [x.permute(*order)]  # type: ignore[misc]
 
 
-def cut(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def cut(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Move elements of ``Slice``."""
     x = require(parts)
-    starts, ends = (
-        read_numbers(node, parts, name, at) or [] for at, name in enumerate(("starts", "ends"), 1)
-    )
+    starts = read_numbers(node, parts, "starts", 1) or []
+    ends = read_numbers(node, parts, "ends", 2) or []
     axes = read_numbers(node, parts, "axes", 3) or [*range(len(starts))]
     steps = read_numbers(node, parts, "steps", 4) or [1] * len(starts)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        index = torch.tensor([*range(x.shape[axis])[start:end:step]], dtype=torch.int64)
+    slices = zip(starts, ends, axes, steps, strict=True)
+    for start, end, axis, step in slices:
+        numbers = range(x.shape[axis])[start:end:step]
+        index = torch.tensor(numbers, dtype=torch.int64)
         at = axis % x.dim()
         if step > 0:
             first = 0
             if len(index):
                 first = int(index[0])
-            x = x[(slice(None),) * at + (slice(first, first + step * len(index), step),)]
+            run = slice(first, first + step * len(index), step)
+            before = (slice(None),) * at
+            x = x[(*before, run)]
         else:
             (corner,), lengths = along([at], x)
             x = corner.index_select(at, index).expand(lengths)
     return [x]
 
 
-def gather(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def gather(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Move elements of ``Gather``."""
     x = require(parts)
     index = require(parts, 1).long()
@@ -124,13 +130,13 @@ def gather(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tens
     elements_at = corner.index_select(axis, index.flatten())
     before = lengths[:axis]
     after = lengths[axis + 1 :]
-    elements_at = elements_at.reshape(
-        *elements_at.shape[:axis], *index.shape, *elements_at.shape[axis + 1 :]
-    )
-    return [elements_at.expand(*before, *[-1] * index.dim(), *after)]
+    sides = elements_at.shape
+    elements_at = elements_at.reshape(*sides[:axis], *index.shape, *sides[axis + 1 :])
+    same = [-1] * index.dim()
+    return [elements_at.expand(*before, *same, *after)]
 
 
-def concat(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def concat(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Move elements of ``Concat``."""
     tensors = [part for part in parts if part is not None]
     axis = read_integer(node, "axis") % tensors[0].dim()
@@ -138,14 +144,14 @@ def concat(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tens
     return [torch.cat(corners, axis).expand(lengths)]
 
 
-def split(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def split(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Move elements of ``Split``."""
     x = require(parts)
     axis = read_integer(node, "axis") % x.dim()
     return list(x.split([out[axis] for out in outs], axis))
 
 
-def tile(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def tile(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Move elements of ``Tile``."""
     repeats = require(parts, 1).tolist()
     axes = [axis for axis, times in enumerate(repeats) if times != 1]
@@ -153,7 +159,11 @@ def tile(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor
     return [corner.repeat(repeats).expand(lengths)]
 
 
-def read_amounts(node: ir.Node, parts: Sequence[Tensor | None], rank: int) -> list[tuple[int, int]]:
+def read_amounts(
+    node: ir.Node,
+    parts: Sequence[Tensor | None],
+    rank: int,
+) -> list[tuple[int, int]]:
     """Return what ``Pad`` adds before and after each axis."""
     amounts = read_numbers(node, parts, "pads", 1) or []
     axes = read_numbers(node, parts, "axes", 3) or [*range(rank)]
@@ -166,27 +176,30 @@ def read_amounts(node: ir.Node, parts: Sequence[Tensor | None], rank: int) -> li
 def read_fill(node: ir.Node, parts: Sequence[Tensor | None]) -> tuple[str, float]:
     """Return the mode and the value of ``Pad``."""
     value = parts[2] if len(parts) > 2 else None
-    return str(read_attribute(node, "mode", "constant")), 0.0 if value is None else float(value)
+    fill = 0.0 if value is None else float(value)
+    return str(read_attribute(node, "mode", "constant")), fill
 
 
-def pad_places(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def pad_places(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Return the places of ``Pad``: those of a map go on beyond it."""
     places = require(parts)
-    for axis, (before, after) in enumerate(read_amounts(node, parts, places.dim())):
+    amounts = read_amounts(node, parts, places.dim())
+    for axis, (before, after) in enumerate(amounts):
         if before or after:
             (corner,), lengths = along([axis], places)
             places = extend(corner, axis, before, after).expand(lengths)
     return [places]
 
 
-def pad_numbers(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def pad_numbers(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Return numbers of ``Pad`` with zeros beyond."""
     numbers = require(parts)
     pairs = read_amounts(node, parts, numbers.dim())
-    return [F.pad(numbers, [amount for pair in pairs[::-1] for amount in pair])]
+    last_first = [amount for pair in pairs[::-1] for amount in pair]
+    return [F.pad(numbers, last_first)]
 
 
-def as_onnx_does(node: ir.Node, parts: list[Tensor | None], outs: Shapes) -> list[Tensor]:
+def as_onnx_does(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Move elements by the reference of ONNX itself, for rare operators."""
     opset = node.graph.opset_imports.get("", 18)  # type: ignore[union-attr]
     inputs = [None if part is None else part.contiguous().numpy() for part in parts]

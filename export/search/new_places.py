@@ -25,7 +25,7 @@ def combine_places(step: Step) -> list[Tensor]:
 
     They are those of the largest input that has places, if results have its shape.
     """
-    data = [v.place for v in step.inputs if v is not None and v.place is not None]
+    data = [value.place for value in step.inputs if value is not None and value.place is not None]
     return [_combine(data, out, step.node) for out in step.outs]
 
 
@@ -59,7 +59,9 @@ def convolve_places(step: Step) -> Tensor:
     if value is None or value.place is None or strided or step.node.op_type == "ConvTranspose":
         return make_places(out)
     place, exact = find_agreed(value.place, 1)
-    same = out[2:] == value.shape[2:] and len(out) == len(value.shape) and bool(exact.all())
-    if same and bool((place >= 0).all()) and len(place.unique()) == place.numel():
+    same_sides = len(out) == len(value.shape) and out[2:] == value.shape[2:]
+    same = same_sides and bool(exact.all())
+    distinct = len(place.unique()) == place.numel()
+    if same and distinct and bool((place >= 0).all()):
         return place.expand(out)
     return make_places(out)

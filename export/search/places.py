@@ -37,7 +37,9 @@ def encode(
     column: Tensor,
 ) -> Tensor:
     """Return the places, int64, of batches, times, rows and columns, which are broadcast."""
-    return batch * _BATCH + time * _TIME + (row + _ORIGIN) * _ROW + (column + _ORIGIN) * _COLUMN
+    y = row + _ORIGIN
+    x = column + _ORIGIN
+    return batch * _BATCH + time * _TIME + y * _ROW + x * _COLUMN
 
 
 def decode(places: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -52,16 +54,20 @@ def make_places(shape: Sequence[int]) -> Tensor:
         return torch.tensor(MIXED)
     if len(shape) == 1:
         return make_places((1, *shape))[0]
-    sides = list(shape[1:] if len(shape) == 2 else shape[2:])[-3:]
-    numbers = [torch.arange(size) for size in [1] * (3 - len(sides)) + sides]
+    sides = list(shape[1:] if len(shape) == 2 else shape[2:])
+    sides = sides[-3:]
+    lengths = [1] * (3 - len(sides)) + sides
+    numbers = [torch.arange(length) for length in lengths]
     time = numbers[0].reshape(1, -1, 1, 1)
     row = numbers[1].reshape(1, 1, -1, 1)
     column = numbers[2].reshape(1, 1, 1, -1)
-    mesh = encode(torch.arange(shape[0]).reshape(-1, 1, 1, 1), time, row, column)
+    batch = torch.arange(shape[0]).reshape(-1, 1, 1, 1)
+    mesh = encode(batch, time, row, column)
     if len(shape) == 2:
         return mesh.reshape(tuple(shape))
     between = (1,) * (len(shape) - 1 - len(sides))
-    return mesh.reshape(shape[0], *between, *sides).expand(tuple(shape))
+    mesh = mesh.reshape(shape[0], *between, *sides)
+    return mesh.expand(tuple(shape))
 
 
 def find_agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -94,7 +100,10 @@ def unshare(tensor: Tensor) -> Tensor:
 
 def is_zero(numbers: Tensor) -> bool:
     """Return whether all numbers are 0, in one pass over them."""
-    return not numbers.numel() or all(float(end) == 0.0 for end in unshare(numbers).aminmax())
+    if not numbers.numel():
+        return True
+    lowest, highest = unshare(numbers).aminmax()
+    return float(lowest) == float(highest) == 0.0
 
 
 def reshape_shared(tensor: Tensor, shape: Sequence[int]) -> Tensor:
@@ -108,11 +117,15 @@ def reshape_shared(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     while old or new:  # the least axes of both that have as many elements
         part = [old.pop(0)] if old else []
         new_part = [new.pop(0)] if new else []
-        while (have := math.prod(size for size, _ in part)) != (need := math.prod(new_part)):
-            if have < need:
+        count = math.prod(size for size, _ in part)
+        new_count = math.prod(new_part)
+        while count != new_count:
+            if count < new_count:
                 part.append(old.pop(0))
+                count *= part[-1][0]
             else:
                 new_part.append(new.pop(0))
+                new_count *= new_part[-1]
         shares = all(stride == 0 or size == 1 for size, stride in part)
         corner += [slice(1 if shares else None)] * len(part)
         lengths += [1] * len(new_part) if shares else new_part
@@ -145,8 +158,7 @@ def is_constant(places: Tensor, axis: int) -> bool:
     """Return whether places are constant along an axis."""
     if not places.numel():
         return True
-    index = tuple(slice(None) if at == axis else 0 for at in range(places.dim()))
-    line = places[index]  # along one line first, since most differ there
+    line = _take_line(places, axis)  # since most differ there
     if not bool((line == line[0]).all()):
         return False
     return torch.equal(places.narrow(axis, 0, 1).expand_as(places), places)
@@ -177,11 +189,13 @@ def extend(
     if before == after == 0:
         return places
     steps = places.diff(dim=dim)
-    even = places.shape[dim] > 1 and bool((steps == steps.flatten()[0]).all())
+    even = places.shape[dim] > 1
+    even = even and bool((steps == steps.flatten()[0]).all())
     step = 0
     if even and bool((places >= 0).all()):
         step = int(steps.flatten()[0])
-    shape = [-1 if axis == dim % places.dim() else 1 for axis in range(places.dim())]
+    shape = [1] * places.dim()
+    shape[dim] = -1
 
     def beyond(edge: Tensor, offsets: Tensor) -> Tensor:
         numbers = offsets.reshape(shape)
@@ -193,7 +207,9 @@ def extend(
     last = places.narrow(dim, places.shape[dim] - 1, 1)
     ahead = torch.arange(-before, 0)
     behind = torch.arange(1, after + 1)
-    return torch.cat((beyond(first, ahead), places, beyond(last, behind)), dim)
+    ahead = beyond(first, ahead)
+    behind = beyond(last, behind)
+    return torch.cat((ahead, places, behind), dim)
 
 
 def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
@@ -210,7 +226,8 @@ def number_places(codes: Tensor, places: Tensor) -> Tensor:
     corner = unshare(places)
     at = torch.searchsorted(codes, corner.clamp(min=0).contiguous())
     at = at.clamp(max=len(codes) - 1)
-    at = torch.where(codes[at] == corner, at, torch.full_like(at, -1))
+    found = codes[at] == corner
+    at = torch.where(found, at, torch.full_like(at, -1))
     return at.expand(places.shape)
 
 
@@ -223,27 +240,40 @@ def find_map_axes(codes: Tensor, place: Tensor) -> list[int] | None:
     """
     sizes = place.shape
     strides = place.stride()
-    wide = [axis for axis in range(place.dim()) if sizes[axis] > 1 and strides[axis]]
+    axes_of_place = range(place.dim())
+    wide = [axis for axis in axes_of_place if sizes[axis] > 1 and strides[axis]]
     corner = unshare(place).squeeze()
     if corner.numel() < len(codes) or corner.numel() % len(codes):
         return None
     axes = [axis for at, axis in enumerate(wide) if not is_constant(corner, at)]
-    index = tuple(slice(None) if axis in axes else slice(0, 1) for axis in wide)
+    whole = slice(None)
+    index = tuple(whole if axis in axes else slice(0, 1) for axis in wide)
     flat = corner[index]
-    if flat.numel() != len(codes) or not torch.equal(flat.flatten(), codes):
+    if flat.numel() != len(codes):
+        return None
+    if not torch.equal(flat.flatten(), codes):
         return None
     if torch.equal(flat.expand(corner.shape), corner):
         return axes
     return None
 
 
+def _take_line(places: Tensor, axis: int) -> Tensor:
+    """Return the places along an axis, at 0 of all others."""
+    index: list[int | slice] = [0] * places.dim()
+    index[axis] = slice(None)
+    return places[tuple(index)]
+
+
 def find_side_axes(place: Tensor) -> tuple[int, int] | None:
     """Return the axes of places along which only rows, and only columns, change."""
     axes: list[list[int]] = [[], []]
     for axis in range(place.dim()):
-        line = place[tuple(slice(None) if at == axis else 0 for at in range(place.dim()))]
-        batches, times, *sides = (len(part.unique()) for part in decode(line))
-        if batches == times == 1 and sorted(sides) == [1, len(line)] and len(line) > 1:
+        line = _take_line(place, axis)
+        counts = [len(part.unique()) for part in decode(line)]
+        batches, times, *sides = counts
+        one_side = sorted(sides) == [1, len(line)]
+        if batches == times == 1 and one_side and len(line) > 1:
             axes[0 if sides[0] > 1 else 1].append(axis)
     rows, columns = axes
     if len(rows) == len(columns) == 1:

@@ -32,7 +32,8 @@ def _matmul(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product
     if len(left) < 2 or len(right) < 2:
         return None
     transposed = [bool(read_integer(node, name)) for name in ("transA", "transB")]
-    if read_integer(node, "transBatchA") or read_integer(node, "transBatchB"):
+    transposed_batch = [read_integer(node, name) for name in ("transBatchA", "transBatchB")]
+    if any(transposed_batch):
         return None
     return Product(
         node,
@@ -50,13 +51,17 @@ def _einsum(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product
 
     Axes of both factors and of the result are those of the stack.
     """
-    terms, arrow, out = str(read_attribute(node, "equation")).replace(" ", "").partition("->")
+    equation = str(read_attribute(node, "equation")).replace(" ", "")
+    terms, arrow, out = equation.partition("->")
     left, comma, right = terms.partition(",")
-    named = [left, right, out]
-    if not arrow or not comma or not all(t.isalpha() and len({*t}) == len(t) for t in named):
+    if not arrow or not comma:
         return None
+    for term in (left, right, out):
+        if not term.isalpha() or len(set(term)) < len(term):
+            return None
     guide = out if like is None else (left, right)[like] + out
-    letters = sorted({*left, *right}, key=lambda letter: (guide + left + right).index(letter))
+    order_of_letters = (guide + left + right).index
+    letters = sorted({*left, *right}, key=order_of_letters)
     both = [a for a in letters if a in left and a in right]
     stack = [a for a in both if a in out]
     summed = [a for a in both if a not in out]
@@ -66,7 +71,8 @@ def _einsum(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product
         return None
 
     def read(term: str, first: list[str], second: list[str]) -> Matrices:
-        order = tuple(term.index(letter) for letter in (*stack, *first, *second))
+        letters_of_term = (*stack, *first, *second)
+        order = tuple(term.index(letter) for letter in letters_of_term)
         return Matrices(order, len(stack), len(first))
 
     return Product(
@@ -107,13 +113,14 @@ def product_place(
     groups = product.out_as.sizes(out)[0]
     stack = tuple(map(math.prod, product.out_as.sizes(out)))
     left, exact = find_agreed(product.left_as.of(place_of(a), groups), 2)
-    if b.place is None or (a.place is not None and bool(((left >= 0) & exact).all())):
+    use_left = (left >= 0) & exact
+    if b.place is None or (a.place is not None and bool(use_left.all())):
         return product.out_as.back(left.expand(stack), out)
     right = find_agreed(product.right_as.of(place_of(b), groups), 1)[0]
     if a.place is None:
         return product.out_as.back(right.expand(stack), out)
-    use = (left >= 0) & exact
-    chosen = torch.where(use, left, torch.where(right >= 0, right, left))
+    otherwise = torch.where(right >= 0, right, left)
+    chosen = torch.where(use_left, left, otherwise)
     return product.out_as.back(chosen.expand(stack), out)
 
 
@@ -167,7 +174,8 @@ def find_core(
     out_shape = tuple(_full_shape(node, shapes))
     v_groups = out_as.sizes(out_shape)[0]
     first = score.product
-    if score.number.device.type != "meta" and int(score.number.min()) < 0:
+    numbered = score.number.device.type != "meta"
+    if numbered and int(score.number.min()) < 0:
         return score.reason or "scores of several products are concatenated"
     groups = first.out_as.sizes(scores)[0]
     if math.prod(groups) != math.prod(v_groups):
@@ -218,7 +226,8 @@ def _full_shape(node: ir.Node, shapes: Sequence[Shape]) -> Shape:
     left = product.left_as.sizes(shapes[0])
     right = product.right_as.sizes(shapes[1])
     groups = torch.broadcast_shapes(left[0], right[0])
-    for axis, length in zip(product.out_as.order, (*groups, *left[1], *right[2]), strict=True):
+    lengths = (*groups, *left[1], *right[2])
+    for axis, length in zip(product.out_as.order, lengths, strict=True):
         sizes[axis] = length
     return tuple(sizes[axis] for axis in sorted(sizes))
 
@@ -238,9 +247,10 @@ def _number_scores(
     in_order = score.number.device.type == "meta"
     weights = tuple(score.number.shape)
     natural = product.out_as.order == tuple(range(len(scores)))
-    own = [math.prod(sizes) for sizes in w_as.sizes(weights)]
-    theirs = [math.prod(sizes) for sizes in product.out_as.sizes(scores)]
-    if in_order and natural and own == theirs and w_as.order == tuple(range(len(weights))):
+    weights_natural = w_as.order == tuple(range(len(weights)))
+    sides = [math.prod(lengths) for lengths in w_as.sizes(weights)]
+    score_sides = [math.prod(lengths) for lengths in product.out_as.sizes(scores)]
+    if in_order and natural and weights_natural and sides == score_sides:
         return False, True
     number = w_as.of(score.numbers, groups)
     expected = product.out_as.of(number_elements(scores))
@@ -252,7 +262,8 @@ def _number_scores(
     rank = torch.empty(expected.numel(), dtype=torch.int64)
     rank[expected.flatten()] = torch.arange(expected.numel())
     column = rank[number] % expected.shape[2]
-    return expected.shape[2] > 1 and bool((column[:, :, :1] == column).all()), False
+    one_column = bool((column[:, :, :1] == column).all())
+    return expected.shape[2] > 1 and one_column, False
 
 
 def _in_groups(
@@ -271,7 +282,10 @@ def _in_groups(
 
 def _describe_uneven(alpha: Number) -> str:
     """Return why factors are not those of scores of one product each, or ""."""
-    if isinstance(alpha, Tensor) and not bool((unshare(alpha) == alpha[:, :1, :1]).all()):
+    if not isinstance(alpha, Tensor):
+        return ""
+    even = unshare(alpha) == alpha[:, :1, :1]
+    if not bool(even.all()):
         return "its scores have a factor that differs between tokens"
     return ""
 
@@ -281,21 +295,21 @@ def read_fused_attention(node: ir.Node, values: Sequence[Value | None]) -> Atten
 
     The mask, if any, is not read: the caller adds it.
     """
-    q, k, v = (value for value in values[:3])
-    if q is None or k is None or v is None or any(x.place is None for x in (q, k, v)):
-        return "queries, keys or values do not depend on the input"
-    readings = [_heads_of(node, x.shape, name) for x, name in ((q, "q"), (k, "kv"), (v, "kv"))]
-    groups = [reading.sizes(x.shape)[0] for reading, x in zip(readings, (q, k, v), strict=True)]
-    if groups[0] != groups[1] or groups[0] != groups[2]:
+    for value in values[:3]:
+        if value is None or not value.follows_input:
+            return "queries, keys or values do not depend on the input"
+    q, k, v = (value for value in values[:3] if value is not None)
+    q_as = _heads_of(node, q.shape, "q")
+    k_as = _heads_of(node, k.shape, "kv")
+    v_as = _heads_of(node, v.shape, "kv")
+    groups = q_as.sizes(q.shape)[0]
+    if k_as.sizes(k.shape)[0] != groups or v_as.sizes(v.shape)[0] != groups:
         return "several heads share their keys"
     reason = ""
     if read_integer(node, "is_causal") or read_integer(node, "unidirectional"):
         reason = "its attention is causal"
-    elif read_attribute(node, "softcap", 0.0) or any(
-        value is not None for at, value in enumerate(values) if at > 2 and at != mask_at(node)
-    ):
+    elif read_attribute(node, "softcap", 0.0) or _has_more_inputs(node, values):
         reason = f"{node.op_type} has inputs that are not read"
-    q_as, k_as, v_as = readings
     width = q_as.sizes(q.shape)[2][0]
     scale = read_attribute(node, "scale", 0.0)
     return Attention(
@@ -308,8 +322,8 @@ def read_fused_attention(node: ir.Node, values: Sequence[Value | None]) -> Atten
         out=node.outputs[0],
         out_as=q_as,
         softmax=node,
-        groups=groups[0],
-        v_groups=groups[0],
+        groups=groups,
+        v_groups=groups,
         q_place=q_as.of(place_of(q)),
         k_place=k_as.of(place_of(k)),
         v_place=v_as.of(place_of(v)),
@@ -318,6 +332,12 @@ def read_fused_attention(node: ir.Node, values: Sequence[Value | None]) -> Atten
         by_data=False,
         reason=reason,
     )
+
+
+def _has_more_inputs(node: ir.Node, values: Sequence[Value | None]) -> bool:
+    """Return whether a whole attention has inputs beside queries, keys, values and mask."""
+    more = [at for at, value in enumerate(values) if at > 2 and value is not None]
+    return any(at != mask_at(node) for at in more)
 
 
 def mask_at(node: ir.Node) -> int:

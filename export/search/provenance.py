@@ -16,12 +16,13 @@ from .layout import Layout, read_layout
 from .movement import pad_places, read_integer, read_numbers
 from .new_places import combine_places, convolve_places, make_new_map
 from .operators import Kind, Operator, find_hint, rule_of
-from .places import MOVED, NONE, compact, find_agreed, make_places
+from .places import MOVED, compact, find_agreed, make_places
 from .products import (
     PRODUCTS,
     attention_place,
     find_core,
     mask_at,
+    place_of,
     product_place,
     read_fused_attention,
     read_product,
@@ -57,8 +58,10 @@ class Provenance:
         if ir_value is None:
             return None
         value = self.values.get(ir_value)
-        if value is None and str(ir_value.name) in self.sized.shapes:
-            value = self.values[ir_value] = Value(self.sized.shapes[str(ir_value.name)])
+        name = str(ir_value.name)
+        if value is None and name in self.sized.shapes:
+            value = Value(self.sized.shapes[name])
+            self.values[ir_value] = value
         return value
 
     def run(self, graph: ir.Graph) -> Provenance:
@@ -80,17 +83,17 @@ class Provenance:
         return self
 
     def _follow(self, node: ir.Node) -> None:
-        data_outputs = [
-            ir_value for ir_value in node.outputs if str(ir_value.name) in self.sized.data
-        ]
-        data_outputs = [
-            ir_value for ir_value in data_outputs if str(ir_value.name) in self.sized.shapes
-        ]
+        data_outputs = []
+        for ir_value in node.outputs:
+            name = str(ir_value.name)
+            if name in self.sized.data and name in self.sized.shapes:
+                data_outputs.append(ir_value)
         if not data_outputs:
             return
         read = node.inputs[:1] if node.op_type == "CastLike" else node.inputs
         inputs = [self.value(ir_value) for ir_value in read]
-        outs = [self.sized.shapes.get(str(ir_value.name), ()) for ir_value in node.outputs]
+        names = [str(ir_value.name) for ir_value in node.outputs]
+        outs = [self.sized.shapes.get(name, ()) for name in names]
         step = Step(node, inputs, outs, self.sized, self.varying)
         rule = rule_of(node)
         readable = rule is not None and all(
@@ -105,7 +108,8 @@ class Provenance:
         else:
             places, scores = self._results(rule, step)
         hint = find_hint(rule, step)
-        for ir_value, shape, place, score in zip(node.outputs, outs, places, scores, strict=False):
+        results = zip(node.outputs, outs, places, scores, strict=False)
+        for ir_value, shape, place, score in results:
             if ir_value in data_outputs:
                 self.values[ir_value] = Value(shape, place, score, hint)
 
@@ -134,7 +138,8 @@ class Provenance:
         return combine_places(step), [score]
 
     def _move(self, rule: Operator, step: Step) -> Results:
-        moving = [at for at in (rule.moved or range(len(step.inputs))) if at < len(step.inputs)]
+        count = len(step.inputs)
+        moving = [at for at in rule.moved or range(count) if at < count]
         others = [at for at in step.data() if at not in moving]
         none: list[Score | None] = [None] * len(step.outs)
         if others:
@@ -149,20 +154,20 @@ class Provenance:
         }
 
         def numbers(of: dict[int, Tensor], *, place: bool = False) -> list[Tensor]:
-            parts = [of.get(at, fixed.get(at)) for at in range(len(step.inputs))]
+            parts = [of.get(at, fixed.get(at)) for at in range(count)]
             chosen = move
             if place and rule.kind is Kind.PADS:
                 chosen = pad_places
             return chosen(step.node, parts, step.outs)
 
-        moving_values = {at: value for at in moving if (value := step.inputs[at]) is not None}
-        places = numbers(
-            {
-                at: torch.tensor(NONE).expand(v.shape) if v.place is None else v.place
-                for at, v in moving_values.items()
-            },
-            place=True,
-        )
+        moving_values = {}
+        moving_places = {}
+        for at in moving:
+            value = step.inputs[at]
+            if value is not None:
+                moving_values[at] = value
+                moving_places[at] = place_of(value)
+        places = numbers(moving_places, place=True)
         return [compact(place) for place in places], self._move_scores(
             rule, step, moving_values, numbers
         )
@@ -174,19 +179,15 @@ class Provenance:
         moving_values: dict[int, Value],
         move: Callable[..., list[Tensor]],
     ) -> list[Score | None]:
-        scores = [
-            v.score for v in moving_values.values() if v.score is not None and v.score.hint is None
-        ]
-        hinted = [v.score for v in moving_values.values() if v.score is not None]
+        hinted = [value.score for value in moving_values.values() if value.score is not None]
+        scores = [score for score in hinted if score.hint is None]
         if not scores:
             hint_score = hinted[0] if hinted and len(moving_values) == 1 else None
             if hint_score is None:
                 return [None] * len(step.outs)
-            return [
-                replace(hint_score, number=torch.empty(out, dtype=torch.int64, device="meta"))
-                for out in step.outs
-            ]
-        kinds = [self.sized.types.get(str(value.name), 1) for value in step.node.outputs]
+            return [replace(hint_score, number=_in_order(out)) for out in step.outs]
+        names = [str(value.name) for value in step.node.outputs]
+        kinds = [self.sized.types.get(name, 1) for name in names]
         if not all(ir.DataType(kind).is_floating_point() for kind in kinds):
             return [None] * len(step.outs)
         base = scores[0]
@@ -194,7 +195,8 @@ class Provenance:
             lowered = None if base.lowered is None else ()
             base = replace(base, axes=(), lowered=lowered)
         same = all(score.product is base.product for score in scores)
-        if not same or len(scores) < sum(v.place is not None for v in moving_values.values()):
+        of_input = [value for value in moving_values.values() if value.follows_input]
+        if not same or len(scores) < len(of_input):
             mixed = base.but("scores of several products are concatenated")
             return [replace(mixed, number=torch.full(out, -1)) for out in step.outs]
         ordered = rule.ordered or (
@@ -205,30 +207,26 @@ class Provenance:
         def spread(number: Number, value: Value) -> Tensor:
             return as_number(number).expand(value.shape)
 
-        def each(name: str, without: float, *, needed: bool) -> list[Number]:
+        def move_attribute(name: str, default: float, *, needed: bool) -> list[Number]:
             number_of_base = getattr(base, name)
             if not needed and not isinstance(number_of_base, Tensor):
                 return [number_of_base] * len(step.outs)
-            return list(
-                move(
-                    {
-                        at: spread(getattr(v.score, name) if v.score else without, v)
-                        for at, v in moving_values.items()
-                    }
-                )
-            )
+            spreads = {}
+            for at, value in moving_values.items():
+                number = getattr(value.score, name) if value.score else default
+                spreads[at] = spread(number, value)
+            return list(move(spreads))
 
         if ordered and base.number.device.type == "meta":
-            moved = [torch.empty(out, dtype=torch.int64, device="meta") for out in step.outs]
+            moved = [_in_order(out) for out in step.outs]
         else:
-            moved = move(
-                {
-                    at: v.score.numbers if v.score else torch.tensor(-1).expand(v.shape)
-                    for at, v in moving_values.items()
-                }
-            )
-        alphas = each("alpha", 0.0, needed=len(scores) > 1)
-        betas = each("beta", 0.0, needed=len(moving_values) > 1)
+            numbers = {}
+            for at, value in moving_values.items():
+                none = torch.tensor(-1).expand(value.shape)
+                numbers[at] = value.score.numbers if value.score else none
+            moved = move(numbers)
+        alphas = move_attribute("alpha", 0.0, needed=len(scores) > 1)
+        betas = move_attribute("beta", 0.0, needed=len(moving_values) > 1)
         results: list[Score | None] = [
             replace(base, number=number, alpha=alpha, beta=beta)
             for number, alpha, beta in zip(moved, alphas, betas, strict=True)
@@ -242,11 +240,14 @@ class Provenance:
         b = step.inputs[1] if len(step.inputs) > 1 else None
         if a is None or b is None:
             return combine_places(step), [None]
-        added = step.inputs[2] if node.op_type == "Gemm" and len(step.inputs) > 2 else None
-        constant = a.place is None or b.place is None
-        weights = [
-            at for at, v in enumerate((a, b)) if v.score is not None and v.score.softmax is not None
-        ]
+        added = None
+        if node.op_type == "Gemm" and len(step.inputs) > 2:
+            added = step.inputs[2]
+        constant = not a.follows_input or not b.follows_input
+        weights = []
+        for at, value in enumerate((a, b)):
+            if value.score is not None and value.score.softmax is not None:
+                weights.append(at)
         score = step.inputs[weights[0]].score if weights else None  # type: ignore[union-attr]
         if (
             score is not None
@@ -266,8 +267,7 @@ class Provenance:
         reason = ""
         if added is not None:
             reason = "more than a product is added up"
-        number = torch.empty(out, dtype=torch.int64, device="meta")
-        new_score = Score(product, number, alpha=product.factor, reason=reason)
+        new_score = Score(product, _in_order(out), alpha=product.factor, reason=reason)
         return [product_place(product, a, b, out)], [new_score]
 
     def _attention(
@@ -281,11 +281,12 @@ class Provenance:
         first = score.product
         if first is None or score.softmax is None:
             return None
-        sources = self.value(first.left), self.value(first.right)
+        left = self.value(first.left)
+        right = self.value(first.right)
         scores = self.value(first.node.outputs[0])
-        if sources[0] is None or sources[1] is None or scores is None:
+        if left is None or right is None or scores is None:
             return None
-        core = find_core(step.node, factors, at, (sources[0], sources[1]), scores.shape)
+        core = find_core(step.node, factors, at, (left, right), scores.shape)
         if isinstance(core, str):
             self._pass(score.softmax, core)
             return None
@@ -321,7 +322,8 @@ class Provenance:
             mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
         tokens = core.q_place.shape[1]
         keys = core.k_place.shape[1]
-        return replace(core, beta=as_number(mask).expand(*core.groups, tokens, keys))
+        bias = as_number(mask).expand(*core.groups, tokens, keys)
+        return replace(core, beta=bias)
 
     def _record(self, core: Attention) -> None:
         """Record an attention and its layout; free its values per pair of tokens."""
@@ -346,7 +348,9 @@ class Provenance:
     def _reduced_axes(step: Step, rank: int) -> list[int]:
         if step.node.op_type.startswith("Arg"):
             return [read_integer(step.node, "axis")]
-        axes = step.constant(1) if len(step.inputs) > 1 and step.inputs[1] is not None else None
+        axes = None
+        if len(step.inputs) > 1 and step.inputs[1] is not None:
+            axes = step.constant(1)
         listed = read_numbers(step.node, [None, axes], "axes", 1)
         if listed or read_integer(step.node, "noop_with_empty_axes"):
             return listed or []
@@ -370,11 +374,17 @@ class Provenance:
             self.unmatched.append(Unmatched(node, reason))
 
 
+def _in_order(shape: tuple[int, ...]) -> Tensor:
+    """Return the numbers of a score in the order of its product: only their shape."""
+    return torch.empty(shape, dtype=torch.int64, device="meta")
+
+
 def _weighs(node: ir.Node) -> bool:
     """Return whether a softmax gives the factor of a product of matrices, perhaps moved."""
     todo = [node] if node.op_type == "Softmax" else []
     while todo:
-        for user in (use.node for use in todo.pop().outputs[0].uses()):
+        uses = todo.pop().outputs[0].uses()
+        for user in [use.node for use in uses]:
             rule = rule_of(user)
             if user.op_type in PRODUCTS:
                 return True

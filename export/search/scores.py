@@ -28,7 +28,8 @@ Change = Callable[[Step, Score, int], Score | None]
 def change_score(step: Step, change: Change | None) -> Score | None:
     """Return the score of the result of an element-wise operator, or None if it has none."""
     scores = [None if value is None else value.score for value in step.inputs]
-    scored = [(at, score) for at, score in enumerate(scores) if score and score.hint is None]
+    candidates = [(at, score) for at, score in enumerate(scores) if score is not None]
+    scored = [(at, score) for at, score in candidates if score.hint is None]
     if not scored:
         return None
     at, score = scored[0]
@@ -90,8 +91,10 @@ def add_term(
     other, value = _other(step, at)
     if value is not None and value.score is not None and value.score.hint is None:
         return score.but("scores of several products are added")
-    if score.replaced is not None and (other is None or float((sign * other).max()) > -_LOW / 2):
-        score = score.but("a number that replaces scores is raised")
+    if score.replaced is not None:
+        raised = other is None or float((sign * other).max()) > -_LOW / 2
+        if raised:
+            score = score.but("a number that replaces scores is raised")
     if other is None:
         return replace(score, by_data=True)
     return replace(
@@ -112,8 +115,11 @@ def subtract_term(step: Step, score: Score, at: int) -> Score | None:
     largest = step.node.inputs[1]
     maker = None if largest is None else largest.producer()
     is_max = at == 0 and maker is not None and maker.op_type == "ReduceMax"
-    if maker is not None and is_max and maker.inputs[0] is step.node.inputs[0]:
-        return replace(score, lowered=axes_from_end(maker, step.sized, len(step.outs[0])))
+    if maker is not None and is_max:
+        of_scores = maker.inputs[0] is step.node.inputs[0]
+        if of_scores:
+            axes = axes_from_end(maker, step.sized, len(step.outs[0]))
+            return replace(score, lowered=axes)
     return add_term(step, score, at, -1)
 
 
@@ -193,7 +199,8 @@ def choose_score(step: Step, score: Score, at: int) -> Score | None:
     if number > _LOW:
         return score.but(f"scores are replaced by {number:.4g}")
     beta = torch.where(yes, numbers, mine)
-    score = replace(score, beta=beta, by_size=(*score.by_size, *step.list_varying_inputs()))
+    by_size = (*score.by_size, *step.list_varying_inputs())
+    score = replace(score, beta=beta, by_size=by_size)
     return _replace_scores(score, number, condition_value, at)
 
 
@@ -204,7 +211,8 @@ def _replace_scores(
     at: int,
 ) -> Score:
     if number == -torch.inf:
-        return replace(score, masks=(*score.masks, (before_casts(condition), at == 2)))
+        mask = (before_casts(condition), at == 2)
+        return replace(score, masks=(*score.masks, mask))
     highest = number if score.replaced is None else max(number, score.replaced)
     return replace(score, replaced=highest)
 

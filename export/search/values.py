@@ -16,6 +16,7 @@ from ..execute.sized import Sized
 from .places import find_agreed, is_zero, reshape_shared, unshare
 
 Number = Tensor | float
+Shape = tuple[int, ...]
 
 _NO_NUMBERS = torch.zeros(0, dtype=torch.int64)
 
@@ -64,26 +65,29 @@ class Matrices:
         first = self.order[: self.leading]
         rows = self.order[self.leading :][: self.rows]
         columns = self.order[self.leading + self.rows :]
-        return replace(self, order=(*first, *columns, *rows), rows=len(columns))
+        order = (*first, *columns, *rows)
+        return replace(self, order=order, rows=len(columns))
 
     def split(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of a tensor after its last axis was split into heads."""
         if not self.heads:
             return tuple(shape)
-        return (*shape[:-1], self.heads, shape[-1] // self.heads)
+        width = shape[-1] // self.heads
+        return (*shape[:-1], self.heads, width)
 
-    def sizes(
-        self, shape: Sequence[int]
-    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    def sizes(self, shape: Sequence[int]) -> tuple[Shape, Shape, Shape]:
         """Return the lengths of the axes of g, of the rows and of the columns."""
-        sides = [self.split(shape)[axis] for axis in self.order]
+        split = self.split(shape)
+        sides = tuple(split[axis] for axis in self.order)
         end = self.leading + self.rows
-        return tuple(sides[: self.leading]), tuple(sides[self.leading : end]), tuple(sides[end:])
+        return sides[: self.leading], sides[self.leading : end], sides[end:]
 
     def of(self, numbers: Tensor, groups: Sequence[int] = ()) -> Tensor:
         """Return numbers of a tensor as a stack; its first axes are expanded to ``groups``."""
         stack = self.split_groups(numbers, groups)
-        return reshape_shared(stack, (math.prod(stack.shape[:-2]), *stack.shape[-2:]))
+        rows, columns = stack.shape[-2:]
+        groups_in_all = math.prod(stack.shape[:-2])
+        return reshape_shared(stack, (groups_in_all, rows, columns))
 
     def split_groups(self, numbers: Tensor, groups: Sequence[int] = ()) -> Tensor:
         """Return numbers of a tensor as a stack whose first axes are apart, (*g, rows, columns)."""
@@ -93,15 +97,18 @@ class Matrices:
         numbers = numbers.permute(self.order)
         if groups and tuple(groups) != first:
             more = [1] * (len(groups) - len(first))
-            numbers = numbers.reshape(*more, *numbers.shape).expand(*groups, *rows, *columns)
+            numbers = numbers.reshape(*more, *numbers.shape)
+            numbers = numbers.expand(*groups, *rows, *columns)
             first = tuple(groups)
-        return reshape_shared(numbers, (*first, math.prod(rows), math.prod(columns)))
+        matrix = (math.prod(rows), math.prod(columns))
+        return reshape_shared(numbers, (*first, *matrix))
 
     def back(self, numbers: Tensor, shape: Sequence[int]) -> Tensor:
         """Return numbers of a stack in the axes of a tensor of this shape."""
         first, rows, columns = self.sizes(shape)
         spread = reshape_shared(numbers, (*first, *rows, *columns))
-        inverse = [self.order.index(axis) for axis in range(len(self.order))]
+        axes = range(len(self.order))
+        inverse = [self.order.index(axis) for axis in axes]
         return reshape_shared(spread.permute(inverse), shape)
 
 
@@ -193,10 +200,15 @@ class Value:
         hint: What the value may be to a later softmax, if it has no score.
     """
 
-    shape: tuple[int, ...]
+    shape: Shape
     place: Tensor | None = None
     score: Score | None = None
     hint: Hint | None = None
+
+    @property
+    def follows_input(self) -> bool:
+        """Whether the value depends on the input of the network."""
+        return self.place is not None
 
     def forget(self) -> None:
         """Free the numbers of a score."""
@@ -224,7 +236,8 @@ class Step:
 
     def data(self) -> list[int]:
         """Return the numbers of the inputs that depend on pixels."""
-        return [at for at, v in enumerate(self.inputs) if v is not None and v.place is not None]
+        values = enumerate(self.inputs)
+        return [at for at, value in values if value is not None and value.follows_input]
 
     def constant(self, at: int) -> Tensor:
         """Return an input that depends on no pixel, by its number."""
@@ -235,7 +248,8 @@ class Step:
 
     def list_varying_inputs(self) -> list[ir.Value]:
         """Return the inputs without pixels whose elements depend on the size."""
-        return [v for v in self.node.inputs if v is not None and str(v.name) in self.varying]
+        values = [value for value in self.node.inputs if value is not None]
+        return [value for value in values if str(value.name) in self.varying]
 
     def varies(self, at: int) -> bool:
         """Return whether elements of an input without pixels depend on the size."""
@@ -245,7 +259,8 @@ class Step:
 
 def has_empty_rows(beta: Tensor) -> bool:
     """Return whether all biases of a query are -inf, (..., N, Nk)."""
-    return bool((unshare(beta).amax(-1) == -torch.inf).any())
+    highest = unshare(beta).amax(-1)
+    return bool((highest == -torch.inf).any())
 
 
 @dataclass(kw_only=True)
