@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-import numpy as np
 import onnx_ir as ir
 from torch import Tensor
 
@@ -36,6 +35,7 @@ from .map_places import Places
 from .replacement import Replacement, collect_replacement
 from .site_builder import SiteBuilder
 from .site_modules import NotOnMap, find_refusal
+from .sources import make_zero_inputs
 from .tokens import put_tokens
 from .windows import Sites, WriteSite, put_on_map, write_site
 
@@ -112,7 +112,10 @@ def find_attention(model: ir.Model, sized: Sized, other: Sized | None) -> Search
     del run  # its places take as much memory as a check
     sized.release()
     passed = [item for item in replaced if checks.pass_for(item, readings)]
-    attentions = [FoundAttention(r.path, r.level, r.layout.text(), r.reason) for r in readings]
+    attentions = []
+    for reading in readings:
+        text = reading.layout.text()
+        attentions.append(FoundAttention(reading.path, reading.level, text, reading.reason))
     attentions += [
         FoundAttention(module_path(one.softmax), "as trained", "scores", one.reason)
         for one in unmatched
@@ -125,7 +128,8 @@ def find_attention(model: ir.Model, sized: Sized, other: Sized | None) -> Search
 def _read_layouts(run: Provenance, second: dict[ir.Value, Layout] | None) -> list[_Reading]:
     paths = unique_paths([module_path(core.softmax) for core in run.cores])
     readings = []
-    for number, (core, path) in enumerate(zip(run.cores, paths, strict=True)):
+    named_cores = zip(run.cores, paths, strict=True)
+    for number, (core, path) in enumerate(named_cores):
         layout = run.layouts[core.out]
         agreed = agreement(layout, layout if second is None else second.get(core.out))
         readings.append(_Reading(number, core, layout, agreed, path))
@@ -144,31 +148,34 @@ def _read_at_longer_sizes(
     uneven: set[ir.Value] = set()
     for sizes in longer_sizes(model.graph, sized, other) if terms else ():
         first, padded, *longer = [_compute_constants_at(model, shapes, terms) for shapes in sizes]
-        computed = [each for each in (padded or None, *longer) if each is not None]
-        uneven |= {term for term in terms if not _grows_evenly(term, [first or {}, *computed])}
+        computed = [first or {}]
+        computed += [constants for constants in (padded or None, *longer) if constants is not None]
+        uneven |= {term for term in terms if not _grows_evenly(term, computed)}
     for reading in on_map:
         if uneven.intersection(reading.core.by_size):
             reading.layout.reason = "its biases or masks depend on the size of the image"
 
 
 def _grows_evenly(term: ir.Value, computed: Sequence[Mapping[ir.Value, Tensor]]) -> bool:
-    if len(computed) < _FEWEST_SIZES or any(term not in constants for constants in computed):
+    if len(computed) < _FEWEST_SIZES:
+        return False
+    if any(term not in constants for constants in computed):
         return False
     first, *longer = [constants[term] for constants in computed]
     return all(grow_evenly([first, *pair]) for pair in pairwise(longer))
 
 
 def _compute_constants_at(
-    model: ir.Model, shapes: Mapping[str, tuple[int, ...]], terms: Collection[ir.Value]
+    model: ir.Model,
+    shapes: Mapping[str, tuple[int, ...]],
+    terms: Collection[ir.Value],
 ) -> dict[ir.Value, Tensor] | None:
     """Return values without pixels at a size; none if the graph cannot be taken at it.
 
     None instead of a dictionary if they need too much memory.
     """
-    types = {str(value.name): value.dtype or ir.DataType.FLOAT for value in model.graph.inputs}
-    feeds = {name: np.zeros(shape, types[name].numpy()) for name, shape in shapes.items()}
     try:
-        sized = infer_sizes(model, feeds)
+        sized = infer_sizes(model, make_zero_inputs(model, shapes))
         return {term: sized.constant(term) for term in terms}
     except TooLargeError:
         return None
@@ -188,8 +195,10 @@ class _Checks:
     def pass_for(self, item: Replacement, readings: Sequence[_Reading]) -> bool:
         """Return whether a replacement may be kept; its readings get the reason if not."""
         first = self.sizes[0]
-        types = {first.types[str(v.name)] for v in item.inputs if str(v.name) in first.data}
-        floating = {kind for kind in types if ir.DataType(kind).is_floating_point()} | {item.type}
+        names = [str(value.name) for value in item.inputs]
+        types = {first.types[name] for name in names if name in first.data}
+        floating = {kind for kind in types if ir.DataType(kind).is_floating_point()}
+        floating.add(item.type)
         fault = _MIXED if len(floating) > 1 else self._fault(item)
         if fault:
             for reading in readings:
@@ -207,7 +216,8 @@ class _Checks:
                 self._forms.add(item.form)
             self._checked[key] = item, fault
         equal, fault = self._checked[key]
-        item.site_shapes.update(zip(item.sites, equal.site_shapes.values(), strict=False))
+        pairs = zip(item.sites, equal.site_shapes.values(), strict=False)
+        item.site_shapes.update(pairs)
         return fault
 
 
@@ -306,7 +316,8 @@ def describe_unreplaced(attentions: Sequence[FoundAttention]) -> list[str]:
     groups: dict[tuple[str, str], list[str]] = {}
     for attention in attentions:
         if attention.reason:
-            groups.setdefault((attention.level, attention.reason), []).append(attention.path)
+            group = groups.setdefault((attention.level, attention.reason), [])
+            group.append(attention.path)
     sentences = []
     for (level, reason), paths in groups.items():
         how = "stays as trained"

@@ -64,9 +64,9 @@ def _moves_a_map(writer: MapWriter, ir_value: ir.Value) -> bool:
     at = writer
     if padding:
         at = padding[0]
-    return len(sources) == 1 and (
-        at.places.axes_of(sources[0]) is not None or _moves_a_map(at, sources[0])
-    )
+    if len(sources) != 1:
+        return False
+    return at.places.axes_of(sources[0]) is not None or _moves_a_map(at, sources[0])
 
 
 def _changes_type(writer: MapWriter, node: ir.Node) -> bool:
@@ -74,7 +74,8 @@ def _changes_type(writer: MapWriter, node: ir.Node) -> bool:
     if node.op_type not in ("Cast", "CastLike") or source is None:
         return False
     types = writer.builder.sized.types
-    return types[str(source.name)] != types[str(node.outputs[0].name)]
+    of_source = types[str(source.name)]
+    return of_source != types[str(node.outputs[0].name)]
 
 
 def _write_movement(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
@@ -87,7 +88,8 @@ def _write_movement(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Map
     form = writer.write(data[0])
     if _changes_type(writer, node):
         raise NotOnMap("a change of the type between the map and the tokens")
-    parts: list[Tensor | None] = [form.channel, *writer.constants_of(node)[1:]]
+    constants = writer.constants_of(node)
+    parts: list[Tensor | None] = [form.channel, *constants[1:]]
     outs = [writer.builder.lengths(out) for out in node.outputs]
     channels = rule.move(node, parts, outs)
     return replace(form, channel=channels[node.outputs.index(ir_value)])
@@ -107,15 +109,16 @@ def _write_concat(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapFo
     if all(form.node is first.node for form in forms):  # parts of one tensor: a roll, a flip
         channel = rule.move(node, [form.channel for form in forms], outs)[0]
         return MapForm(first.node, share_constant_axes(channel), first.count)
-    forms = [
-        writer.compact(form, writer.place(part)) for form, part in zip(forms, parts, strict=True)
-    ]
+    places = [writer.place(part) for part in parts]
+    forms = [writer.compact(form, place) for form, place in zip(forms, places, strict=True)]
     channels = list[Tensor | None]()
     start = 0
     for form in forms:
-        channels.append(unshare(form.channel).add(start).expand(form.channel.shape))
+        shifted = unshare(form.channel) + start
+        channels.append(shifted.expand(form.channel.shape))
         start += form.count
-    joined = writer.builder.op("Concat", *(form.node for form in forms), axis=-1)
+    maps = [form.node for form in forms]
+    joined = writer.builder.op("Concat", *maps, axis=-1)
     channel = rule.move(node, channels, outs)[0]
     return MapForm(joined, share_constant_axes(channel), start)
 
@@ -129,18 +132,22 @@ def _find_padding(
     moved.
     """
     rule = rule_of(node)
-    if rule is None or rule.kind is not Kind.PADS or len(writer.data_of(node)) != 1:
+    if rule is None or rule.kind is not Kind.PADS:
+        return None
+    if len(writer.data_of(node)) != 1:
         return None
     source = node.inputs[0]
     if source is None or read_fill(node, writer.constants_of(node)) != ("constant", 0.0):
         return None
-    if not torch.equal(unshare(writer.place(ir_value)).unique(), writer.places.codes):
+    present = unshare(writer.place(ir_value)).unique()
+    if not torch.equal(present, writer.places.codes):
         return None
     axes = find_side_axes(writer.place(source))
     before = None if axes is None else writer.before(source, axes)
     if axes is None or before is None:
         return None
-    pairs = read_amounts(node, writer.constants_of(node), len(writer.value(source).shape))
+    rank = len(writer.value(source).shape)
+    pairs = read_amounts(node, writer.constants_of(node), rank)
     others = any(any(pair) for axis, pair in enumerate(pairs) if axis not in axes)
     if others:
         return None
@@ -163,9 +170,9 @@ def _write_padding(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapF
     pairs = read_amounts(node, writer.constants_of(node), len(shape))
     channel = form.channel
     for axis in axes:
-        index = torch.arange(-pairs[axis][0], shape[axis] + pairs[axis][1]).clamp(
-            0, shape[axis] - 1
-        )
+        first, last = pairs[axis]
+        index = torch.arange(-first, shape[axis] + last)
+        index = index.clamp(0, shape[axis] - 1)
         channel = channel.index_select(axis, index)
     amounts = node.inputs[1] if len(node.inputs) > 1 else None
     if builder.free and amounts is not None and not amounts.is_initializer():
@@ -178,24 +185,31 @@ def _write_padding(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapF
             for end in (0, rank)
             for axis in axes
         ]
-        listed = [zero, picked[0], picked[1], zero, zero, picked[2], picked[3], zero]
+        top, left, bottom, right = picked
+        listed = [zero, top, left, zero, zero, bottom, right, zero]
         sizes = builder.op("Concat", *listed, axis=0)
     else:
-        rows, columns = (pairs[axis] for axis in axes)
-        listed = [0, rows[0], columns[0], 0, 0, rows[1], columns[1], 0]
+        (top, bottom), (left, right) = (pairs[axis] for axis in axes)
+        listed = [0, top, left, 0, 0, bottom, right, 0]
         sizes = builder.constant(torch.tensor(listed))
-    return replace(form, node=builder.op("Pad", form.node, sizes, mode="constant"), channel=channel)
+    padded = builder.op("Pad", form.node, sizes, mode="constant")
+    return replace(form, node=padded, channel=channel)
 
 
 def _write_pointwise(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
     place = writer.place(ir_value)
-    data = sorted(writer.data_of(node), key=lambda v: -math.prod(writer.value(v).shape))
+
+    def find_size(value: ir.Value) -> int:
+        return math.prod(writer.value(value).shape)
+
+    data = sorted(writer.data_of(node), key=find_size, reverse=True)
     if not data or ir_value is not node.outputs[0]:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
     factor = find_factor(writer, node, data[0])
     if factor is not None:
         form = writer.write(data[0])
-        return replace(form, channel=form.channel.expand(place.shape), factor=form.factor * factor)
+        channel = form.channel.expand(place.shape)
+        return replace(form, channel=channel, factor=form.factor * factor)
     first = writer.write_multiplied(data[0])
     base = MapForm(first.node, first.channel.expand(place.shape), first.count)
     base = writer.compact(base, place)
@@ -213,7 +227,8 @@ def _write_pointwise(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Ma
             spread = tensor.expand(place.shape)
             constants = writer.single(place, base.channel, spread, base.count)
             return writer.builder.constant(constants, other)
-        if bool((unshare(value.place.expand(place.shape)) != unshare(place)).any()):
+        differing = unshare(value.place.expand(place.shape)) != unshare(place)
+        if bool(differing.any()):
             raise NotOnMap(
                 "tensors of different positions are combined between the map and the tokens"
             )
@@ -235,10 +250,14 @@ def find_factor(writer: MapWriter, node: ir.Node, data: ir.Value) -> float | Non
         at = 0
     other = node.inputs[1 - at]
     value = None if other is None else writer.places.run.value(other)
-    if other is None or value is None or value.place is not None or (node.op_type == "Div" and at):
+    if other is None or value is None or value.follows_input:
+        return None
+    if node.op_type == "Div" and at:
         return None
     tensor = writer.builder.sized.constant(other)
-    if tensor.numel() != 1 or (writer.builder.free and _changes(writer, other)):
+    if tensor.numel() != 1:
+        return None
+    if writer.builder.free and _changes(writer, other):
         return None
     factor = float(tensor)
     if node.op_type == "Div":
@@ -253,7 +272,8 @@ def _changes(writer: MapWriter, ir_value: ir.Value) -> bool:
     other = writer.builder.other
     if ir_value.is_initializer() or other is None or not other.is_constant(ir_value):
         return not ir_value.is_initializer()
-    return not torch.equal(other.constant(ir_value), writer.builder.sized.constant(ir_value))
+    constant = writer.builder.sized.constant(ir_value)
+    return not torch.equal(other.constant(ir_value), constant)
 
 
 _RULES: dict[Kind, Callable[[MapWriter, ir.Node, ir.Value], MapForm]] = {

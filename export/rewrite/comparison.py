@@ -39,8 +39,9 @@ def compute_fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
     These are the nodes on both sides with their attributes, how they are connected, shapes, sites,
     and all constants except the elements of floating-point tensors.
     """
-    tables = [tensor.shape for site in item.sites.values() for tensor in site.parameters()]
-    digest = hashlib.sha256(repr((item.form, item.type, tables)).encode())
+    parameters = [tensor for site in item.sites.values() for tensor in site.parameters()]
+    shapes = [tensor.shape for tensor in parameters]
+    digest = hashlib.sha256(repr((item.form, item.type, shapes)).encode())
     numbers: dict[ir.Value, int] = {}
     for value in item.inputs:
         numbers[value] = len(numbers)
@@ -61,7 +62,8 @@ def compute_fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
             if constant is not None and read not in numbers:
                 digest.update(_describe(constant.numpy()))
             else:
-                digest.update(repr(None if read is None else numbers.get(read)).encode())
+                number = None if read is None else numbers.get(read)
+                digest.update(repr(number).encode())
         numbers |= {value: len(numbers) + at for at, value in enumerate(node.outputs)}
     digest.update(repr(numbers[item.output]).encode())
     return digest.digest()
@@ -82,7 +84,8 @@ def _describe_at(sized: Sized, value: ir.Value) -> bytes:
 def _describe(array: Array) -> bytes:
     """Return the type and shape of a constant, and its elements unless they are weights."""
     by_elements = array.dtype.kind != "f" or array.size == 1
-    return repr((array.dtype.str, array.shape)).encode() + (array.tobytes() if by_elements else b"")
+    header = repr((array.dtype.str, array.shape)).encode()
+    return header + (array.tobytes() if by_elements else b"")
 
 
 def find_mismatch(
@@ -158,7 +161,9 @@ def _find_saturated_fault(replacement: Replacement, runner: PartRunner, sized: S
         expected = _floats(compute_values(replacement.own, [name], runner, values)[name])
         finite = np.isfinite(expected)
         exact = _floats(run.run(values, _exactly(replacement.sites))[name])
-        if not finite.any() or relative_difference([exact[finite]], [expected[finite]]) <= allowed:
+        if not finite.any():
+            continue
+        if relative_difference([exact[finite]], [expected[finite]]) <= allowed:
             continue
         values = draw_inputs(replacement, sized, factor, nudged=True)
         other = _floats(compute_values(replacement.own, [name], runner, values)[name])
@@ -206,7 +211,8 @@ def draw_inputs(
             array *= factor
         arrays[name] = array.astype(dtype.numpy())
     if nudged:
-        arrays = dict(zip(arrays, next(nudge([*arrays.values()])), strict=True))
+        nudged_arrays = next(nudge([*arrays.values()]))
+        arrays = dict(zip(arrays, nudged_arrays, strict=True))
     values |= {name: copy_to_ort(array) for name, array in arrays.items()}
     return values
 
@@ -225,7 +231,8 @@ def _floats(value: OrtValue) -> Array:
 
 
 def _exactly(
-    sites: Mapping[str, AnyFound], shapes: dict[str, list[Shapes]] | None = None
+    sites: Mapping[str, AnyFound],
+    shapes: dict[str, list[Shapes]] | None = None,
 ) -> Compute:
     """Return what computes sites; ``shapes`` gets those of their inputs."""
 

@@ -23,7 +23,7 @@ from ..execute.parts import (
 from ..execute.sites import select_nodes
 from ..execute.sized import infer_sizes
 from ..search.operators import Kind, rule_of
-from .sources import inputs_of, kind_of
+from .sources import inputs_of, make_zero_inputs
 
 _GROWTH = 2
 """Largest size of a computed value, as a multiple of the floating-point tensors it depends on."""
@@ -43,11 +43,7 @@ def fix_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
         UnsupportedModelError: onnxruntime cannot compute it, or it needs too much memory.
     """
     inputs = inputs_of(model)
-    feeds = {
-        str(value.name): np.zeros(shapes[str(value.name)], ir.DataType(kind_of(value)).numpy())
-        for value in inputs
-    }
-    sized = infer_sizes(model, feeds)
+    sized = infer_sizes(model, make_zero_inputs(model, shapes))
     graph = model.graph
     for value in inputs:
         value.shape = ir.Shape(shapes[str(value.name)])
@@ -117,7 +113,8 @@ def _sources(graph: ir.Graph) -> dict[ir.Value, frozenset[ir.Value]]:
         if not constant or node.op_type.startswith(RANDOM):
             continue
         parameters = frozenset(value for value in read if is_stored(value))
-        every = parameters.union(*(sources.get(value, frozenset()) for value in read))
+        sources_read = [sources.get(value, frozenset()) for value in read]
+        every = parameters.union(*sources_read)
         sources.update(dict.fromkeys(node.outputs, every))
     return sources
 

@@ -55,7 +55,9 @@ def _find_normalized(writer: MapWriter, ir_value: ir.Value, read: Matrices) -> N
     while (before := _find_source(writer, ir_value, axis)) is not None:
         ir_value, axis = before
     node = ir_value.producer()
-    if node is None or node.op_type != "Div" or writer.data_of(node) != list(node.inputs):
+    if node is None or node.op_type != "Div":
+        return None
+    if writer.data_of(node) != list(node.inputs):
         return None
     source, divisor = node.inputs
     if source is None or divisor is None:
@@ -75,7 +77,8 @@ def _find_source(writer: MapWriter, ir_value: ir.Value, axis: int) -> tuple[ir.V
     source = writer.value(data[0]).shape
     shape = writer.value(ir_value).shape
     if node.op_type == "Transpose":
-        order = read_numbers(node, (), "perm", 1) or range(len(shape))[::-1]
+        reversed_axes = range(len(shape))[::-1]
+        order = read_numbers(node, (), "perm", 1) or reversed_axes
         return data[0], order[axis]
     rule = rule_of(node)
     last = shape[axis:]
@@ -97,9 +100,12 @@ def _find_epsilon(
     node = divisor.producer()
     if node is not None and node.op_type == "Expand":
         node = None if node.inputs[0] is None else node.inputs[0].producer()
-    if node is None or node.op_type not in ("Clip", "Max") or len(writer.data_of(node)) != 1:
+    if node is None or node.op_type not in ("Clip", "Max"):
         return None
-    _, *bounds = [None if one is None else float(one) for one in writer.constants_of(node)]
+    if len(writer.data_of(node)) != 1:
+        return None
+    _, *constants = writer.constants_of(node)
+    bounds = [None if bound is None else float(bound) for bound in constants]
     norm = writer.data_of(node)[0].producer()
     if norm is None or norm.op_type != "ReduceL2" or norm.inputs[0] is not source:
         return None

@@ -127,7 +127,8 @@ class GraphNetwork(nn.Module):
     def values(self, names: Collection[str], images: Sequence[Tensor]) -> Values:
         """Return values of the graph with its own attention by name."""
         model = self.source.graph_model
-        return compute_values(list(model.graph), list(names), PartRunner(model), self.feeds(images))
+        runner = PartRunner(model)
+        return compute_values(list(model.graph), list(names), runner, self.feeds(images))
 
     def feeds(self, images: Sequence[Tensor], *, wide: bool = False) -> Values:
         """Return inputs as onnxruntime takes them, by name; half precision as float32 if wide."""

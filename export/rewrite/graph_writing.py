@@ -119,7 +119,8 @@ def write_graph(
         attach_bodies(proto)  # onnxruntime computes sizes of what comes after their nodes
     model: ir.Model = ir.from_proto(proto)
     if facts.sides is not None:
-        fix_sizes(model, {port.name: port.shape(facts.test_size()) for port in facts.inputs})
+        size = facts.test_size()
+        fix_sizes(model, {port.name: port.shape(size) for port in facts.inputs})
         model.functions.clear()
     proto = optimize_graph(model)
     tidy(proto, facts.inputs, facts.outputs)
@@ -131,7 +132,8 @@ def _declare_batch(model: onnx.ModelProto, facts: Facts) -> None:
 
     Its result for an image may depend on the others of a batch.
     """
-    lengths = {port.name: port.lengths for port in (*facts.inputs, *facts.outputs)}
+    ports = (*facts.inputs, *facts.outputs)
+    lengths = {port.name: port.lengths for port in ports}
     for value in (*model.graph.input, *model.graph.output):
         batch = lengths.get(value.name, {}).get("batch")
         dimensions = value.type.tensor_type.shape.dim
@@ -208,9 +210,10 @@ def insert_nodes(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None
     protos = dict(zip(nodes, graph.node, strict=True))
     read = {str(value.name) for node in nodes for value in find_reads(node)}
     results = {value.name for value in graph.output}
-    unread = {
-        str(v.name) for node in nodes for v in node.outputs if v.name and str(v.name) not in read
-    }
+    unread = set[str]()
+    for node in nodes:
+        names = {str(value.name) for value in node.outputs if value.name}
+        unread |= names - read
     idle = {tensor.name for tensor in graph.initializer} - read
     listed = insert_replacements(nodes, planned, results | unread)
     constants = {
@@ -220,7 +223,8 @@ def insert_nodes(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None
         for value in find_reads(node)
         if is_stored(value)
     }
-    needed = {str(value.name) for node in listed for value in find_reads(node)} | results | idle
+    read = {str(value.name) for node in listed for value in find_reads(node)}
+    needed = read | results | idle
     outputs = {str(value.name) for node in listed for value in node.outputs}
     gone = {str(value.name) for node in nodes for value in node.outputs} - outputs
     needed |= {value.name for value in graph.input}

@@ -27,15 +27,19 @@ def _group_channels(
     others = [dim for dim in range(rank) if dim not in dims]
     channel = form.channel.expand(place.shape)
     alike = [axis for axis in others if channel.stride(axis) == 0]  # the same channels on all of it
-    small = channel[tuple(slice(1 if axis in alike else None) for axis in range(rank))]
+    whole = slice(None)
+    first_only = slice(1)
+    small = channel[tuple(first_only if axis in alike else whole for axis in range(rank))]
     size = math.prod(small.shape[dim] for dim in dims)
     rows = small.permute(*others, *dims).reshape(-1, size)
     inside = (writer.places.number(place) >= 0).expand(channel.shape)
     inside = _all_along(inside, dims)
     for axis in alike:
         inside = inside.any(axis, keepdim=True)
-    unique = rows[inside.permute(*others, *dims).reshape(-1)].unique(dim=0)
-    if not len(unique) or len(unique[:, 0].unique()) != len(unique):
+    inside_rows = inside.permute(*others, *dims).reshape(-1)
+    unique = rows[inside_rows].unique(dim=0)
+    first_channels = unique[:, 0].unique()
+    if not len(unique) or len(first_channels) != len(unique):
         raise NotOnMap("channels are combined differently at different positions")
     unique = unique[unique[:, 0].argsort()]
     first = small
@@ -66,26 +70,31 @@ def _pick_groups(writer: MapWriter, form: MapForm, channels: Tensor) -> ir.Value
 def write_norm(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
     """Write an operator that normalizes channels."""
     source = node.inputs[0]
-    if source is None or ir_value is not node.outputs[0] or len(writer.data_of(node)) != 1:
+    reads_one = len(writer.data_of(node)) == 1
+    if source is None or ir_value is not node.outputs[0] or not reads_one:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
     form = writer.write_multiplied(source)
     shape = writer.value(source).shape
     axis = read_attribute(node, "axis", -1)
     first = int(axis) % len(shape)  # type: ignore[call-overload]
-    dims = [first] if node.op_type == "LpNormalization" else list(range(first, len(shape)))
+    dims = [first]
+    if node.op_type != "LpNormalization":
+        dims = list(range(first, len(shape)))
     group, channels = _group_channels(writer, form, writer.place(source), dims)
     count, size = channels.shape
     output = _pick_groups(writer, form, channels)
     flat: list[ir.Value | None] = []
-    for parameter, tensor in zip(node.inputs[1:], writer.constants_of(node)[1:], strict=True):
+    constants = writer.constants_of(node)[1:]
+    for parameter, tensor in zip(node.inputs[1:], constants, strict=True):
         if parameter is not None and tensor is not None:
             flat.append(writer.builder.constant(tensor.flatten(), parameter))
     output = writer.builder.like(node, [output, *flat], axis=-1)
     if count > 1:
         output = writer.builder.reshape(output, (0, 0, 0, -1))
-    own = [shape[axis] if axis in dims else 1 for axis in range(len(shape))]
-    inner = torch.arange(size).reshape(own)
-    channel = (unshare(group) * size + inner).expand(shape)
+    lengths = [shape[axis] if axis in dims else 1 for axis in range(len(shape))]
+    inner = torch.arange(size).reshape(lengths)
+    channel = unshare(group) * size + inner
+    channel = channel.expand(shape)
     return MapForm(output, channel, count * size)
 
 
@@ -104,7 +113,9 @@ def write_linear(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapFor
         output = writer.builder.reshape(output, (0, 0, 0, -1))
     out = writer.value(ir_value).shape
     width = out[out_dim]
-    numbers = torch.arange(width).reshape([width if a == out_dim else 1 for a in range(len(out))])
+    lengths = [1] * len(out)
+    lengths[out_dim] = width
+    numbers = torch.arange(width).reshape(lengths)
     first = unshare(group.narrow(dim, 0, 1))
     if dim != out_dim:
         first = first.movedim(dim, out_dim)
@@ -124,10 +135,12 @@ def _read_convolution(writer: MapWriter, node: ir.Node) -> Layer:
     tensor = writer.builder.sized.constant(weight)
     strides = read_numbers(node, (), "strides", 0) or []
     pads = read_numbers(node, (), "pads", 0) or []
-    ones = {*tensor.shape[2:], *strides, read_integer(node, "group", 1)}
+    groups = read_integer(node, "group", 1)
+    ones = {*tensor.shape[2:], *strides, groups}
     if ones != {1} or any(pads):
         raise NotOnMap("a convolution over several positions between the map and the tokens")
-    return source, writer.builder.constant(tensor.flatten(1).T, weight), bias, 1, 1
+    matrix = writer.builder.constant(tensor.flatten(1).T, weight)
+    return source, matrix, bias, 1, 1
 
 
 def _read_product(writer: MapWriter, node: ir.Node) -> Layer:
@@ -137,7 +150,7 @@ def _read_product(writer: MapWriter, node: ir.Node) -> Layer:
     if product is None or len(data) != 1:
         raise NotOnMap("a product of two tensors between the map and the tokens")
     data_first = factors[0] is data[0]
-    source, weight = (factors[0], factors[1]) if data_first else (factors[1], factors[0])
+    source, weight = factors if data_first else factors[::-1]
     read = product.left_as
     of_weight = product.right_as
     if not data_first:
@@ -148,15 +161,20 @@ def _read_product(writer: MapWriter, node: ir.Node) -> Layer:
     if not bool((stack == stack[:1]).all()):
         raise NotOnMap("a matrix for each group between the map and the tokens")
     columns = read.sizes(writer.value(source).shape)[2]
-    if len(columns) != 1 or len(of_weight.sizes(tensor.shape)[2]) != 1:
+    rows_of_weight = of_weight.sizes(tensor.shape)[2]
+    if len(columns) != 1 or len(rows_of_weight) != 1:
         raise NotOnMap(f"{node.op_type} over several axes between the map and the tokens")
     dim = read.order[-1]
     result = product.out_as if data_first else product.out_as.transposed
-    is_plain = tensor.dim() == 2 and of_weight.order == (0, 1) and product.factor == 1.0
-    matrix = weight if is_plain else writer.builder.constant(stack[0] * product.factor, weight)
+    is_matrix = tensor.dim() == 2 and of_weight.order == (0, 1)
+    is_plain = is_matrix and product.factor == 1.0
+    matrix = weight
+    if not is_plain:
+        matrix = writer.builder.constant(stack[0] * product.factor, weight)
     bias = None
-    if node.op_type == "Gemm" and len(node.inputs) > 2 and node.inputs[2] is not None:
+    if node.op_type == "Gemm" and len(node.inputs) > 2:
         bias = node.inputs[2]
+    if bias is not None:
         added = writer.builder.sized.constant(bias)
         if added.dim() > 1 and added.shape[0] > 1:
             raise NotOnMap("more than a bias is added")
@@ -164,7 +182,8 @@ def _read_product(writer: MapWriter, node: ir.Node) -> Layer:
         if beta != 1.0 or added.dim() != 1:
             bias = writer.builder.constant(added.flatten() * beta, bias)
     others = [axis for axis in read.order if axis != dim]
-    if result.order[:-1] != tuple(others) and dim == result.order[-1]:
+    same_order = result.order[:-1] == tuple(others)
+    if not same_order and dim == result.order[-1]:
         raise NotOnMap(f"{node.op_type} in another order between the map and the tokens")
     return source, matrix, bias, dim, result.order[-1]
 
@@ -172,12 +191,15 @@ def _read_product(writer: MapWriter, node: ir.Node) -> Layer:
 def write_reduction(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
     """Write a reduction of channels."""
     source = node.inputs[0]
-    if source is None or node.op_type.startswith("Arg") or writer.data_of(node) != [source]:
+    if source is None or node.op_type.startswith("Arg"):
+        raise NotOnMap(f"{node.op_type} between the map and the tokens")
+    if writer.data_of(node) != [source]:
         raise NotOnMap(f"{node.op_type} between the map and the tokens")
     form = writer.write_multiplied(source)
     place = writer.place(source)
     axes = read_numbers(node, writer.constants_of(node), "axes", 1)
-    dims = [dim % place.dim() for dim in (axes or range(place.dim()))]
+    axes = axes or list(range(place.dim()))
+    dims = [axis % place.dim() for axis in axes]
     if not bool(find_agreed(place, dims)[1].all()):
         raise NotOnMap(f"{node.op_type} over several positions between the map and the tokens")
     group, channels = _group_channels(writer, form, place, dims)
@@ -185,7 +207,8 @@ def write_reduction(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Map
     output = writer.pick(form.node, channels.flatten(), form.count)
     output = writer.builder.reshape(output, (0, 0, 0, count, size))
     if node.attributes.get("axes") is not None:
-        output = writer.builder.like(node, [output], axes=[-1], keepdims=0)
+        sizes = {"axes": [-1], "keepdims": 0}
+        output = writer.builder.like(node, [output], **sizes)
     else:
         last = writer.builder.constant(torch.tensor([-1]))
         output = writer.builder.like(node, [output, last], keepdims=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
+from ...core.arrays import Array
 from ...core.errors import UnsupportedModelError, foreign_text
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 from ..execute.parts import open_session
@@ -154,6 +155,16 @@ def inputs_of(model: ir.Model) -> list[ir.Value]:
 def kind_of(value: ir.Value) -> int:
     """Return the type of an input, as ONNX numbers it."""
     return int(value.dtype or ir.DataType.FLOAT)
+
+
+def make_zero_inputs(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """Return zeros of the type of each input that has a shape."""
+    feeds = {}
+    for value in inputs_of(model):
+        name = str(value.name)
+        if name in shapes:
+            feeds[name] = np.zeros(shapes[name], ir.DataType(kind_of(value)).numpy())
+    return feeds
 
 
 def as_value(tensor: Tensor, kind: int) -> OrtValue:
