@@ -97,7 +97,10 @@ class MapWriter:
         """
         if ir_value not in self.forms:
             write = self.other_sites.pop(ir_value, None)
-            self.forms[ir_value] = self._form_of(self, ir_value) if write is None else write(self)
+            if write is None:
+                self.forms[ir_value] = self._form_of(self, ir_value)
+            else:
+                self.forms[ir_value] = write(self)
         return self.forms[ir_value]
 
     def write_multiplied(self, ir_value: ir.Value) -> MapForm:
@@ -210,11 +213,13 @@ class MapWriter:
 
         If the side is the same at both image sizes, the first axis is the free one.
         """
-        changing = [at for at, (size, other) in enumerate(pieces) if size != other] or [0]
+        numbered = enumerate(pieces)
+        changing = [at for at, (size, other) in numbered if size != other] or [0]
         if len(changing) > 1:
             raise NotOnMap("a side of its result is cut into several free axes")
         sizes: list[Side] = [size for size, _ in pieces]
-        fixed = [size for at, (size, _) in enumerate(pieces) if at != changing[0]]
+        fixed = [size for size, _ in pieces]
+        del fixed[changing[0]]
         sizes[changing[0]] = self.builder.divide(side, math.prod(fixed))
         return sizes
 
@@ -230,7 +235,7 @@ class MapWriter:
         rest = [axis for axis in rest if axis not in ones]
         order = [*ones, *axes, *rest]
         first = [shape[axis] for axis in order[:3]]
-        is_map = len(order) == 4 and len(rest) == 1 and first == list(self.places.map)
+        is_map = first == list(self.places.map) and len(order) == 4 and len(rest) == 1
         return order, rest, is_map
 
     def read_map(self, ir_value: ir.Value, axes: list[int]) -> MapForm:
@@ -244,8 +249,9 @@ class MapWriter:
         return MapForm(node, self._numbers(shape, others), count)
 
     def _numbers(self, shape: Sequence[int], others: list[int]) -> Tensor:
-        own = [shape[axis] if axis in others else 1 for axis in range(len(shape))]
-        return torch.arange(math.prod(own)).reshape(own).expand(tuple(shape))
+        lengths = [length if axis in others else 1 for axis, length in enumerate(shape)]
+        numbers = torch.arange(math.prod(lengths)).reshape(lengths)
+        return numbers.expand(tuple(shape))
 
     def write_back(self, ir_value: ir.Value, form: MapForm) -> ir.Value:
         """Return a tensor of the graph, made from its form.
@@ -260,18 +266,19 @@ class MapWriter:
         order, others, is_map = self._order(ir_value, axes)
         count = math.prod(shape[axis] for axis in others)
         numbers = self._numbers(shape, others)
-        index = self.single(self.place(ir_value), numbers, form.channel.expand(shape), count)
+        channel = form.channel.expand(shape)
+        index = self.single(self.place(ir_value), numbers, channel, count)
         out = self.pick(form.node, index, form.count)
         if not is_map:
-            other_lengths = self.builder.others(ir_value)
-            sizes = self.split(
-                [shape[axis] for axis in axes], [other_lengths[axis] for axis in axes]
-            )
-            front = len(order) - len(axes) - len(others)
-            out = self.builder.reshape(
-                out, ([1] * front) + [*sizes, *(shape[axis] for axis in others)]
-            )
-        return self.builder.transpose(out, [order.index(axis) for axis in range(len(order))])
+            other_shape = self.builder.others(ir_value)
+            map_shape = [shape[axis] for axis in axes]
+            other_map = [other_shape[axis] for axis in axes]
+            sizes = self.split(map_shape, other_map)
+            front = [1] * (len(order) - len(axes) - len(others))
+            channels = [shape[axis] for axis in others]
+            out = self.builder.reshape(out, [*front, *sizes, *channels])
+        inverse = [order.index(axis) for axis in range(len(order))]
+        return self.builder.transpose(out, inverse)
 
     def single(
         self,
@@ -313,7 +320,8 @@ class MapWriter:
         rank = torch.zeros(form.count, dtype=torch.int64)
         rank[used] = torch.arange(len(used))
         node = self.pick(form.node, used, form.count)
-        return MapForm(node, rank[unshare(form.channel)].expand(form.channel.shape), len(used))
+        channel = rank[unshare(form.channel)]
+        return MapForm(node, channel.expand(form.channel.shape), len(used))
 
     def pick(
         self,
@@ -324,11 +332,16 @@ class MapWriter:
         """Return the channels, of ``count``, that an index selects from a map."""
         if len(index) == count and torch.equal(index, torch.arange(count)):
             return node
-        runs = torch.tensor_split(index, (index.diff() != 1).nonzero().flatten() + 1)
-        if (len(runs) > 1 and len(index) < _RUN * len(runs)) or not len(index):
+        breaks = (index.diff() != 1).nonzero().flatten() + 1
+        runs = torch.tensor_split(index, breaks)
+        is_scattered = len(runs) > 1 and len(index) < _RUN * len(runs)
+        if is_scattered or not len(index):
             return self.builder.op("Gather", node, index, axis=-1)
         axis = torch.tensor([-1])
-        parts = [self.builder.op("Slice", node, run[:1], run[:1] + len(run), axis) for run in runs]
+        parts = []
+        for run in runs:
+            start = run[:1]
+            parts.append(self.builder.op("Slice", node, start, start + len(run), axis))
         if len(parts) == 1:
             return parts[0]
         return self.builder.op("Concat", *parts, axis=-1)

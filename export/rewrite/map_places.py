@@ -39,7 +39,8 @@ class Places:
         codes = unshare(places).unique()
         key = codes.numpy().tobytes()
         if key not in self.unpadded:
-            batch, _, *sides = (part.unique().numel() for part in decode(codes))
+            counts = [part.unique().numel() for part in decode(codes)]
+            batch, _, *sides = counts
             self.unpadded[key] = Places(self.run, codes, (batch, *sides))
         smaller = self.unpadded[key]
         if math.prod(smaller.map) == len(codes) and codes[0] >= 0:

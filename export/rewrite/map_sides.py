@@ -69,17 +69,20 @@ def _find_patch_sides(writer: MapWriter, before: Sequence[ir.Value]) -> tuple[Si
     It is the nearest one with both sides free. The check of the site, at both image sizes,
     shows whether its patches are the places.
     """
-    (batch, rows, columns), builder = writer.places.map, writer.builder
+    batch, rows, columns = writer.places.map
+    builder = writer.builder
     for ir_value in before:
         shape = builder.sized.shapes.get(str(ir_value.name), ())
         others = builder.others(ir_value)
-        if len(shape) != 4 or shape[0] != batch or shape[2] % rows or shape[3] % columns:
+        if len(shape) != 4 or shape[0] != batch:
+            continue
+        if shape[2] % rows or shape[3] % columns:
             continue
         if shape[2] != others[2] and shape[3] != others[3]:
-            parts = {2: shape[2] // rows, 3: shape[3] // columns}
-            return -1, *(
-                builder.divide(builder.free_side(ir_value, axis), by) for axis, by in parts.items()
-            )
+            height = builder.free_side(ir_value, 2)
+            width = builder.free_side(ir_value, 3)
+            rows_side = builder.divide(height, shape[2] // rows)
+            return -1, rows_side, builder.divide(width, shape[3] // columns)
     return None
 
 

@@ -73,11 +73,13 @@ def write_mechanism(
     names = ("geometry", "grid", "heads", "scale", "value_dim", "epsilon")
     form = [getattr(site, name, None) for name in names]
     free = [_find_free_axes(sides) for sides in zip(*shapes, strict=True)]
-    fixed = [_drop_axes(shape, axes) for shape, axes in zip(shapes[0], free, strict=True)]
+    shapes_and_axes = zip(shapes[0], free, strict=True)
+    fixed = [_drop_axes(shape, axes) for shape, axes in shapes_and_axes]
     own: object = str(node.name)
     if not of_one_site:
         own = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    key = repr((type(site).__name__, form, str(mechanism), own, fixed, free, opset, kind))
+    what = (type(site).__name__, form, str(mechanism))
+    key = repr((*what, own, fixed, free, opset, kind))
     if key not in pieces:
         pieces[key] = _trace_mechanism(
             site, mechanism, shapes[0], free, opset, kind, of_one_site=bool(of_one_site)
@@ -86,8 +88,12 @@ def write_mechanism(
 
 
 def _list_tensors(site: AnyFound) -> dict[str, Tensor]:
-    tensors = {name: getattr(site, name, None) for name in _TENSORS}
-    return {name: tensor.detach() for name, tensor in tensors.items() if tensor is not None}
+    listed = {}
+    for name in _TENSORS:
+        tensor = getattr(site, name, None)
+        if tensor is not None:
+            listed[name] = tensor.detach()
+    return listed
 
 
 def _find_free_axes(sides: tuple[tuple[int, ...] | None, ...]) -> tuple[int, ...]:
@@ -98,7 +104,8 @@ def _find_free_axes(sides: tuple[tuple[int, ...] | None, ...]) -> tuple[int, ...
     free: dict[int, None] = {}
     for shape in sides:
         if shape is not None:
-            differing = [axis for axis in range(len(first)) if shape[axis] != first[axis]]
+            axes = range(len(first))
+            differing = [axis for axis in axes if shape[axis] != first[axis]]
             free.update(dict.fromkeys(differing))
     return tuple(sorted(free))
 
@@ -128,7 +135,10 @@ def _enlarge_shapes(
         return length
 
     if isinstance(site, FoundMap) and shapes[0] is not None:
-        return [tuple(longer(n, a, 0) if a in (1, 2) else n for a, n in enumerate(shapes[0]))]
+        shape = list(shapes[0])
+        shape[1] = longer(shape[1], 1, 0)
+        shape[2] = longer(shape[2], 2, 0)
+        return [tuple(shape)]
     if not isinstance(site, FoundFreeTokens):
         return shapes
     q, k, v, sides, bias = shapes
@@ -137,17 +147,21 @@ def _enlarge_shapes(
     assert v is not None
     if sides is not None:
         sides = longer(sides[0], 0, 3), longer(sides[1], 1, 3)
-        queries = math.prod(sides) + (site.geometry.before or (0, 0))[0]
+        before = site.geometry.before or (0, 0)
+        queries = math.prod(sides) + before[0]
     else:
         queries = longer(q[2], 2, 0, _SEVERAL**2)
     keys = queries
     if site.geometry.separate:
         keys = longer(k[2], 2, 1, _SEVERAL**2)
     if bias is not None:
-        one = bias[2] if bias[2] == 1 else queries
-        two = bias[3] if bias[3] == 1 else keys
-        bias = (*bias[:2], one, two)
-    return [(*q[:2], queries, q[3]), (*k[:2], keys, k[3]), (*v[:2], keys, v[3]), sides, bias]
+        rows = bias[2] if bias[2] == 1 else queries
+        columns = bias[3] if bias[3] == 1 else keys
+        bias = (*bias[:2], rows, columns)
+    q = (*q[:2], queries, q[3])
+    k = (*k[:2], keys, k[3])
+    v = (*v[:2], keys, v[3])
+    return [q, k, v, sides, bias]
 
 
 def _trace_mechanism(
@@ -160,7 +174,8 @@ def _trace_mechanism(
     *,
     of_one_site: bool,
 ) -> onnx.ModelProto:
-    dtype = {10: torch.float16, 11: torch.float64}.get(kind, torch.float32)
+    dtypes = {10: torch.float16, 11: torch.float64}
+    dtype = dtypes.get(kind, torch.float32)
     before = site.implementation
     computed: Any = implement(mechanism, site, "operator")
     site.implementation = computed
@@ -168,7 +183,8 @@ def _trace_mechanism(
         module: nn.Module = site
         sizes = _enlarge_shapes(site, shapes, free)
         inputs = [torch.zeros(shape, dtype=dtype) for shape in sizes if shape is not None]
-        axes = [axis for axis, shape in zip(free, shapes, strict=True) if shape is not None]
+        free_axes = zip(free, shapes, strict=True)
+        axes = [axis for axis, shape in free_axes if shape is not None]
         tensors = {} if of_one_site else _list_tensors(site)
         inputs = [*inputs, *tensors.values()]
         axes = [*axes, *((),) * len(tensors)]

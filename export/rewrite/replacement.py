@@ -92,10 +92,12 @@ def collect_replacement(
         shapes.append(_list_shapes(builder.other, inputs))
     if not any(node.domain == SITE for node in nodes):
         raise RuntimeError(f"{target.name} is computed without its site")
-    used = {str(node.name): sites[str(node.name)] for node in nodes if node.domain == SITE}
+    names = [str(node.name) for node in nodes if node.domain == SITE]
+    used = {name: sites[name] for name in names}
     kind = builder.sized.types[str(target.name)]
-    fixed = frozenset(str(v.name) for v in inputs) - builder.sized.data
-    return Replacement(used, tuple(nodes), target, inputs, own, fixed, tuple(shapes), kind)
+    fixed = frozenset(str(value.name) for value in inputs) - builder.sized.data
+    every_shape = tuple(shapes)
+    return Replacement(used, tuple(nodes), target, inputs, own, fixed, every_shape, kind)
 
 
 def _list_shapes(sized: Sized, values: Sequence[ir.Value]) -> tuple[tuple[int, ...], ...]:
@@ -153,9 +155,14 @@ def insert_replacements(
 
 
 def _drop_outputs(node: ir.Node, names: Collection[str]) -> ir.Node:
-    outputs = [ir.Value(name="" if v.name in names else v.name) for v in node.outputs]
+    kept_names = ["" if value.name in names else value.name for value in node.outputs]
     return ir.Node(
-        node.domain, node.op_type, node.inputs, node.attributes, outputs=outputs, name=node.name
+        node.domain,
+        node.op_type,
+        node.inputs,
+        node.attributes,
+        outputs=[ir.Value(name=name) for name in kept_names],
+        name=node.name,
     )
 
 
@@ -170,7 +177,9 @@ def compute_site(site: Any, values: Sequence[Tensor | None], *, double: bool = F
     kind = next(value.dtype for value in values if value is not None)
     wide = torch.float64 if double else torch.float32
     inputs = [None if value is None else value.to(wide) for value in values]
-    parameters = {name: tensor.to("cpu", wide) for name, tensor in site.named_parameters()}
+    parameters = {}
+    for name, tensor in site.named_parameters():
+        parameters[name] = tensor.to("cpu", wide)
     with torch.inference_mode():
         output: Tensor = torch.func.functional_call(site, parameters, tuple(inputs))
     return output.to(kind)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 import torch
 from torch import Tensor
@@ -61,7 +60,8 @@ class SiteBuilder(NodeBuilder):
         except NotOnMap:
             del self.nodes[count:]
             outputs = {output for node in self.nodes for output in node.outputs}
-            self._shapes = {key: v for key, v in self._shapes.items() if v in outputs}
+            shapes = self._shapes.items()
+            self._shapes = {key: value for key, value in shapes if value in outputs}
             raise
 
     def site(self, path: str, inputs: Sequence[ir.Value | None]) -> ir.Value:
@@ -97,10 +97,12 @@ class SiteBuilder(NodeBuilder):
 
     def side(self, value: ir.Value, axis: int) -> Side:
         """Return the length of an axis: a number if it is the same at both sizes."""
-        one = self.lengths(value)
-        two = self.others(value)
-        if not self.free or (len(one) == len(two) and one[axis] == two[axis]):
-            return one[axis]
+        lengths = self.lengths(value)
+        others = self.others(value)
+        if not self.free:
+            return lengths[axis]
+        if len(lengths) == len(others) and lengths[axis] == others[axis]:
+            return lengths[axis]
         return self.free_side(value, axis)
 
     def free_side(self, value: ir.Value, axis: int) -> ir.Value:
@@ -108,7 +110,8 @@ class SiteBuilder(NodeBuilder):
         key = (value, axis)
         if key not in self._shapes:
             sizes, place = self._sizes_with(value, axis)
-            self._shapes[key] = self.op("Gather", sizes, torch.tensor([place]), axis=0)
+            index = torch.tensor([place])
+            self._shapes[key] = self.op("Gather", sizes, index, axis=0)
         return self._shapes[key]
 
     def find_lasting_side(self, value: ir.Value, axis: int) -> ir.Value:
@@ -116,7 +119,10 @@ class SiteBuilder(NodeBuilder):
         both = self.lengths(value)[axis], self.others(value)[axis]
         for graph_input in self.graph.inputs if axis == 0 else ():
             on_pixels = str(graph_input.name) in self.sized.data and self.lengths(graph_input)
-            if on_pixels and both == (self.lengths(graph_input)[0], self.others(graph_input)[0]):
+            if not on_pixels:
+                continue
+            batch = self.lengths(graph_input)[0], self.others(graph_input)[0]
+            if both == batch:
                 return self.free_side(graph_input, 0)
         return self.free_side(value, axis)
 
@@ -126,7 +132,8 @@ class SiteBuilder(NodeBuilder):
         If the graph computes them for a reshape, they are these: the tensor itself may be one that
         the site replaces, and would be computed for its shape alone.
         """
-        while (node := value.producer()) is not None and node.domain == "" and node.inputs:
+        node = value.producer()
+        while node is not None and node.domain == "" and node.inputs:
             sizes = node.inputs[1] if node.op_type == "Reshape" else None
             if sizes is not None and self._is_told(sizes, axis):
                 return sizes, axis
@@ -136,6 +143,7 @@ class SiteBuilder(NodeBuilder):
                 break
             value = before
             axis = place
+            node = value.producer()
         return self.op("Shape", value), axis
 
     def _place_before(self, node: ir.Node, axis: int) -> int | None:
@@ -153,8 +161,8 @@ class SiteBuilder(NodeBuilder):
             axes = node.inputs[1] if len(node.inputs) > 1 else None
             if axes is None or not self.sized.is_constant(axes):
                 return None
-            gone = [int(place) % len(shape) for place in self.sized.constant(axes)]
-            return [place for place in places if place not in gone][axis]
+            removed = [int(place) % len(shape) for place in self.sized.constant(axes)]
+            return [place for place in places if place not in removed][axis]
         both = self.lengths(output)[axis], self.others(output)[axis]
         if both == (shape[axis], other[axis]):
             return axis
@@ -182,18 +190,20 @@ class SiteBuilder(NodeBuilder):
             return -1
         product = sides[0]
         for side in sides[1:]:
-            both = [torch.tensor([s]) if isinstance(s, int) else s for s in (product, side)]
-            product = self.op("Mul", *both)
+            factors = [torch.tensor([s]) if isinstance(s, int) else s for s in (product, side)]
+            product = self.op("Mul", *factors)
         return product
 
     def reshape(self, value: ir.Value, sides: Sequence[Side]) -> ir.Value:
         """Return a value in another shape; -1 is what remains, and 0 an unchanged length."""
+        return self.op("Reshape", value, self.list_sides(sides))
+
+    def list_sides(self, sides: Sequence[Side]) -> ir.Value:
+        """Return a tensor of sides: a constant if all of them are numbers."""
         if all(isinstance(side, int) for side in sides):
-            return self.op("Reshape", value, np.array(sides, np.int64))
-        listed = [
-            self.constant(torch.tensor([side])) if isinstance(side, int) else side for side in sides
-        ]
-        return self.op("Reshape", value, self.op("Concat", *listed, axis=0))
+            return self.constant(torch.tensor(sides))
+        parts = [torch.tensor([side]) if isinstance(side, int) else side for side in sides]
+        return self.op("Concat", *parts, axis=0)
 
     def transpose(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
         """Return a value with its axes in another order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -90,12 +90,15 @@ class FoundMap(MapSite):
 
     def forward(self, packed: Tensor) -> Tensor:
         """Return the attention (B, H, W, h * e) of a packed map (B, H, W, h * (2 * d + e))."""
-        widths = [self.heads * width for width in (self.head_dim, self.head_dim, self.value_dim)]
-        q, k, v = (
-            part.unflatten(-1, (self.heads, -1)).permute(0, 3, 4, 1, 2).flatten(0, 1)
-            for part in packed.split(widths, dim=-1)
-        )
-        out = self.attend(q, k, v).unflatten(0, (-1, self.heads))
+        packed_heads = (self.head_dim, self.head_dim, self.value_dim)
+        widths = [self.heads * width for width in packed_heads]
+        maps = []
+        for part in packed.split(widths, dim=-1):
+            by_head = part.unflatten(-1, (self.heads, -1))
+            maps.append(by_head.permute(0, 3, 4, 1, 2).flatten(0, 1))
+        q, k, v = maps
+        out = self.attend(q, k, v)
+        out = out.unflatten(0, (-1, self.heads))
         back: Tensor = out.permute(0, 3, 4, 1, 2).flatten(3)
         return back
 
@@ -131,7 +134,9 @@ class FoundFreeTokens(FoundTokens):
         before it. Without it they are a line. So are keys at other places.
         """
         before = self.geometry.before or (0, 0)
-        queries = (1, q.shape[2] - before[0]) if sides is None else tuple(sides.shape)
+        queries = (1, q.shape[2] - before[0])
+        if sides is not None:
+            queries = tuple(sides.shape)
         keys = queries
         if self.geometry.separate:
             keys = (1, k.shape[2] - before[1])
@@ -199,7 +204,8 @@ def make_map_site(
     if epsilon is None:
         return FoundWindows(geometry, table, grid=grid)
     scales = layout.scale if isinstance(layout.scale, Tensor) else torch.ones(layout.heads)
-    return FoundWindows(geometry, table, grid=grid, logit_scale=scales.to(dtype), epsilon=epsilon)
+    scales = scales.to(dtype)
+    return FoundWindows(geometry, table, grid=grid, logit_scale=scales, epsilon=epsilon)
 
 
 def make_token_geometry(layout: Layout) -> TokenGeometry:
@@ -209,7 +215,9 @@ def make_token_geometry(layout: Layout) -> TokenGeometry:
     if layout.columns_first or not queries or not keys:
         queries = (1, layout.tokens)
         keys = (1, layout.keys)
-    margin = layout.margin if any(layout.margin) and len(keys) == 2 and keys[0] > 1 else ()
+    margin = ()
+    if any(layout.margin) and len(keys) == 2 and keys[0] > 1:
+        margin = layout.margin
     scale = 1.0
     if isinstance(layout.scale, float):
         scale = layout.scale
@@ -225,15 +233,17 @@ def _grid(window: tuple[int, ...], tokens: int, before: int) -> tuple[int, ...]:
 def _gather_windows(x: Tensor, rows: int, columns: int) -> Tensor:
     """Return a map with its windows of every n-th row and column reordered to adjacent ones."""
     cells = x.unflatten(2, (columns, -1)).unflatten(1, (rows, -1))
-    moved: Tensor = cells.permute(0, 2, 1, 4, 3, 5).flatten(3, 4).flatten(1, 2)
-    return moved
+    moved = cells.permute(0, 2, 1, 4, 3, 5)
+    windows: Tensor = moved.flatten(3, 4).flatten(1, 2)
+    return windows
 
 
 def _spread_windows(x: Tensor, rows: int, columns: int) -> Tensor:
     """Return a map with the order of `_gather_windows` undone."""
     cells = x.unflatten(2, (-1, columns)).unflatten(1, (-1, rows))
-    moved: Tensor = cells.permute(0, 2, 1, 4, 3, 5).flatten(3, 4).flatten(1, 2)
-    return moved
+    moved = cells.permute(0, 2, 1, 4, 3, 5)
+    x_map: Tensor = moved.flatten(3, 4).flatten(1, 2)
+    return x_map
 
 
 def ignore_scores(site: AnyFound) -> None:
@@ -242,10 +252,16 @@ def ignore_scores(site: AnyFound) -> None:
         equal = replace(site.geometry, masked=False, scale=0.0)  # every key has the same weight
         site.implementation = lambda qkv, _table, _geometry: exact_windows(qkv, None, equal)
     elif isinstance(site, FoundMap):
-        site.implementation = lambda q, _k, v, _scale: v.mean((2, 3), keepdim=True).expand(
-            -1, -1, *q.shape[2:]
-        )
+
+        def mean_of_map(q: Tensor, _k: Tensor, v: Tensor, _scale: Any) -> Tensor:
+            mean = v.mean((2, 3), keepdim=True)
+            return mean.expand(-1, -1, *q.shape[2:])
+
+        site.implementation = mean_of_map
     else:
-        site.implementation = lambda q, _k, v, _bias, _geometry: v.mean(2, keepdim=True).expand(
-            -1, -1, q.shape[2], -1
-        )
+
+        def mean_of_tokens(q: Tensor, _k: Tensor, v: Tensor, *_: Any) -> Tensor:
+            mean = v.mean(2, keepdim=True)
+            return mean.expand(-1, -1, q.shape[2], -1)
+
+        site.implementation = mean_of_tokens

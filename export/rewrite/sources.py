@@ -23,6 +23,7 @@ from ..execute.parts import open_session
 from ..rounding.widening import has_half
 
 _BFLOAT16 = onnx.TensorProto.BFLOAT16
+_Computed = tuple[list[OrtValue], tuple[Tensor, ...]]
 
 
 class GraphSource:
@@ -72,7 +73,7 @@ class FileSource(GraphSource):
     is_converted: bool = False
     title = "the file"
     own = "the original file"
-    _last: tuple[list[OrtValue], tuple[Tensor, ...]] | None = field(default=None, init=False)
+    _last: _Computed | None = field(default=None, init=False)
 
     @cached_property
     def is_half(self) -> bool:
@@ -90,14 +91,14 @@ class FileSource(GraphSource):
             UnsupportedModelError: onnxruntime cannot compute the file.
         """
         inputs = inputs_of(self.graph_model)
-        feeds = [
-            as_value(image, kind_of(value)) for image, value in zip(images, inputs, strict=True)
-        ]
+        kinds = map(kind_of, inputs)
+        feeds = [as_value(image, kind) for image, kind in zip(images, kinds, strict=True)]
         if self._last is not None and all(map(_same, self._last[0], feeds)):
             return self._last[1]  # an export asks for it several times
         names = [str(value.name) for value in inputs]
         try:
-            values = self._session.run_with_ort_values(None, dict(zip(names, feeds, strict=True)))
+            named_feeds = dict(zip(names, feeds, strict=True))
+            values = self._session.run_with_ort_values(None, named_feeds)
         except Exception as error:  # onnxruntime raises errors of several kinds
             reason = foreign_text(error).strip().partition("\n")[0]
             raise UnsupportedModelError(f"{self.path} cannot be computed: {reason}") from error
@@ -170,7 +171,8 @@ def make_zero_inputs(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> 
 def as_value(tensor: Tensor, kind: int) -> OrtValue:
     """Return a tensor as onnxruntime takes it, in a type as ONNX numbers it."""
     if kind == _BFLOAT16:
-        array = tensor.detach().bfloat16().view(torch.int16).numpy().view(np.uint16)
+        bits = tensor.detach().bfloat16().view(torch.int16)
+        array = bits.numpy().view(np.uint16)
         return copy_to_ort(array, kind)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
     return copy_to_ort(tensor.detach().numpy().astype(dtype, copy=False))

@@ -75,8 +75,7 @@ def _sides(builder: SiteBuilder, places: Places, core: Attention) -> ir.Value | 
     try:
         with builder.tentative():
             sides = MapWriter(builder, places, core, write_form).sides[1:]
-            parts = [torch.tensor([n]) if isinstance(n, int) else n for n in sides]
-            return _make_zeros(builder, core, builder.op("Concat", *parts, axis=0))
+            return _make_zeros(builder, core, builder.list_sides(sides))
     except NotOnMap:
         return None
 
@@ -122,9 +121,9 @@ class _Tokens:
         self.layout = layout
         readings = [core.q_as, core.k_as, core.v_as, core.out_as]
         readings += [core.w_as] if core.w_as is not None else []
-        self.direct = core.groups == core.v_groups and all(
-            read.leading == 2 and read.rows == 1 and len(read.order) == 4 for read in readings
-        )
+        one_matrix = all(read.leading == 2 and len(read.order) == 4 for read in readings)
+        one_axis = all(read.rows == 1 for read in readings)
+        self.direct = core.groups == core.v_groups and one_matrix and one_axis
         for ir_value, read, groups in (
             (core.q, core.q_as, core.groups),
             (core.k, core.k_as, core.groups),
@@ -142,7 +141,8 @@ class _Tokens:
         moved = builder.transpose(ir_value, read.order)
         if self.direct:
             return moved
-        return builder.reshape(moved, (-1, 1, *self._sizes(ir_value, read)))
+        rows, columns = self._sizes(ir_value, read)
+        return builder.reshape(moved, (-1, 1, rows, columns))
 
     def biases(self, ir_value: ir.Value, read: Matrices) -> ir.Value:
         """Return what is added to the scores, in the axes of the softmax, as (B, h, N, Nk).
@@ -153,7 +153,8 @@ class _Tokens:
         pairs = (self.layout.tokens, self.layout.keys)
         if len(shape) == len(read.order):
             return self.stack(ir_value, read)
-        if shape[-2:] != pairs or pairs != self.builder.others(ir_value)[-2:]:
+        others = self.builder.others(ir_value)
+        if shape[-2:] != pairs or others[-2:] != pairs:
             raise NotOnMap("what is added to its scores has other axes than these")
         return self.builder.reshape(ir_value, (-1, 1, *pairs))
 
@@ -161,7 +162,10 @@ class _Tokens:
         if str(ir_value.name) in self.builder.sized.shapes:
             rows = self._rows(ir_value, read)
             _, _, columns = read.sizes(self.builder.lengths(ir_value))
-            return (math.prod(rows) if len(rows) > 1 else rows[0]), math.prod(columns)
+            width = math.prod(columns)
+            if len(rows) > 1:
+                return math.prod(rows), width
+            return rows[0], width
         return self.layout.tokens, self.layout.keys  # of biases
 
     def _rows(self, ir_value: ir.Value, read: Matrices) -> list[Any]:
@@ -188,17 +192,21 @@ class _Tokens:
                 return self._times(q, each[0].reshape(-1, 1, 1))
         if self.builder.free:
             raise NotOnMap("factors of heads in another order than the heads")
-        own = (*self.core.groups, 1, 1) if self.direct else (-1, 1, 1, 1)
-        return self._times(q, factors.reshape(own))
+        shape = (-1, 1, 1, 1)
+        if self.direct:
+            shape = (*self.core.groups, 1, 1)
+        return self._times(q, factors.reshape(shape))
 
     def _times(self, q: ir.Value, factor: Tensor) -> ir.Value:
-        return self.builder.op("Mul", q, self.builder.constant(factor, self.core.q))
+        constant = self.builder.constant(factor, self.core.q)
+        return self.builder.op("Mul", q, constant)
 
     def restore_axes(self, out: ir.Value) -> ir.Value:
         """Return the result (B, h, N, e) in the axes of the attention's own result."""
         builder = self.builder
         read = self.core.out_as
-        inverse = [read.order.index(axis) for axis in range(len(read.order))]
+        axes = range(len(read.order))
+        inverse = [read.order.index(axis) for axis in axes]
         if read.heads:
             return builder.reshape(builder.transpose(out, inverse), (0, 0, -1))
         if not self.direct:
@@ -206,7 +214,8 @@ class _Tokens:
             first, rows, columns = read.sizes(shape)
             if rows != read.sizes(builder.others(self.core.out))[1]:
                 rows = tuple(self._rows(self.core.q, self.core.q_as))
-            out = builder.reshape(out, (*self._find_leading(first), *rows, *columns))
+            leading = self._find_leading(first)
+            out = builder.reshape(out, (*leading, *rows, *columns))
         return builder.transpose(out, inverse)
 
     def _find_leading(self, first: tuple[int, ...]) -> list[Side]:
@@ -215,8 +224,8 @@ class _Tokens:
             return list(first)
         if len(first) == 1:
             return [-1]
-        own = self.core.q_as.sizes(self.builder.lengths(self.core.q))[0]
-        if own != first:
+        q_groups = self.core.q_as.sizes(self.builder.lengths(self.core.q))[0]
+        if q_groups != first:
             raise NotOnMap("its result has other axes than its queries")
         axes = self.core.q_as.order[: len(first)]
         return [self.builder.side(self.core.q, axis) for axis in axes]
@@ -225,7 +234,9 @@ class _Tokens:
 def _read_mask(builder: SiteBuilder, core: Attention) -> ir.Value | None:
     """Return the mask of a fused operator as an additive term of the scores."""
     mask = core.mask
-    if mask is None or builder.sized.types[str(mask.name)] != ir.DataType.BOOL:
+    if mask is None:
+        return None
+    if builder.sized.types[str(mask.name)] != ir.DataType.BOOL:
         return mask
     zero = builder.constant(torch.tensor(0.0), core.q)
     lowest = builder.constant(torch.tensor(-math.inf), core.q)
@@ -243,7 +254,8 @@ def _empty_rows(
         return out
     zero = builder.constant(torch.tensor(0.0), core.q)
     lowest = builder.constant(torch.tensor(-math.inf), core.q)
-    highest = builder.op("ReduceMax", bias, torch.tensor([-1]), keepdims=1)
+    last_axis = torch.tensor([-1])
+    highest = builder.op("ReduceMax", bias, last_axis, keepdims=1)
     return builder.op("Where", builder.op("Equal", highest, lowest), zero, out)
 
 
@@ -262,7 +274,8 @@ def _replay_addends(builder: SiteBuilder, run: Provenance, core: Attention) -> i
     last = _softmax_input(core.softmax)
     if product is None or last is None:
         raise NotOnMap("what is added to its scores cannot be separated from them")
-    copies: dict[ir.Value, ir.Value] = {product.node.outputs[0]: _make_product_zeros(builder, core)}
+    zeros = _make_product_zeros(builder, core)
+    copies: dict[ir.Value, ir.Value] = {product.node.outputs[0]: zeros}
     started = False
     for node in builder.graph:
         if node is core.softmax or last in copies:
@@ -295,7 +308,8 @@ def _softmax_input(softmax: ir.Node) -> ir.Value | None:
     ir_value = None if power is None else power.inputs[0]
     maker = None if ir_value is None else ir_value.producer()
     if maker is not None and maker.op_type == "Sub":
-        largest = maker.inputs[1].producer() if maker.inputs[1] is not None else None
+        subtrahend = maker.inputs[1]
+        largest = None if subtrahend is None else subtrahend.producer()
         if largest is not None and largest.op_type == "ReduceMax":
             return maker.inputs[0]
     return ir_value
@@ -321,12 +335,7 @@ def _make_product_zeros(builder: SiteBuilder, core: Attention) -> ir.Value:
             back = at - len(product.out_as.order)
             sides[axis] = builder.side(product.right, right_order[back])
     listed = [sides[axis] for axis in range(len(shape))]
-    if all(isinstance(side, int) for side in listed):
-        sizes = builder.constant(torch.tensor(listed))
-    else:
-        parts = [torch.tensor([side]) if isinstance(side, int) else side for side in listed]
-        sizes = builder.op("Concat", *parts, axis=0)
-    return _make_zeros(builder, core, sizes)
+    return _make_zeros(builder, core, builder.list_sides(listed))
 
 
 def _make_zeros(builder: SiteBuilder, core: Attention, sizes: ir.Value) -> ir.Value:

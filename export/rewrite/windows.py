@@ -68,7 +68,10 @@ def _find_targets(builder: SiteBuilder, places: Places, core: Attention) -> list
         NotOnMap: There is none.
     """
     targets = [_find_first_on_map(builder, places, core)]
-    while not targets[-1].is_graph_output() and len(users := targets[-1].consumers()) == 1:
+    while not targets[-1].is_graph_output():
+        users = targets[-1].consumers()
+        if len(users) != 1:
+            break
         rule = rule_of(users[0])
         out = users[0].outputs[0]
         if rule is None or not rule.ordered or rule.change or places.axes_of(out) is None:
@@ -129,11 +132,14 @@ def write_site(
         writer.forms[one.quotient] = writer.write_multiplied(one.source)
     parts = []
     scale = 1.0
+    first_channel = head[:, None, None]
     for (ir_value, read, groups, place), width in zip(readings, widths, strict=True):
         form = writer.write_multiplied(ir_value) if ir_value is core.v else writer.write(ir_value)
         scale *= form.factor
-        channel = read.of(form.channel.expand(writer.value(ir_value).shape), groups)
-        packed_channel = (head[:, None, None] * width + torch.arange(width)).expand(channel.shape)
+        shape = writer.value(ir_value).shape
+        channel = read.of(form.channel.expand(shape), groups)
+        packed_channel = first_channel * width + torch.arange(width)
+        packed_channel = packed_channel.expand(channel.shape)
         index = writer.single(place, packed_channel, channel, layout.heads * width)
         parts.append((form, index))
     packed = _pack(writer, parts)
@@ -141,21 +147,25 @@ def write_site(
         factor = torch.ones(layout.heads * sum(widths))
         size = layout.heads * layout.head_dim
         factor[:size] = layout.scale.repeat_interleave(layout.head_dim).float()
-        packed = writer.builder.op("Mul", packed, writer.builder.constant(factor, core.q))
-    dtype = torch.float16 if writer.builder.sized.types[str(core.q.name)] == 10 else torch.float32
+        factor_value = writer.builder.constant(factor, core.q)
+        packed = writer.builder.op("Mul", packed, factor_value)
+    is_half = writer.builder.sized.types[str(core.q.name)] == 10
+    dtype = torch.float16 if is_half else torch.float32
     epsilon = None if unit is None else unit[0].epsilon
     sites[path] = make_map_site(layout, scale, dtype, is_global=is_global, epsilon=epsilon)
     out = writer.builder.site(path, [packed])
-    channel = head[:, None, None] * layout.value_dim + torch.arange(layout.value_dim)
+    channel = first_channel * layout.value_dim + torch.arange(layout.value_dim)
     channel = channel.expand(layout.groups, layout.tokens, layout.value_dim)
     shape = writer.value(core.out).shape
-    return MapForm(out, core.out_as.back(channel, shape), layout.heads * layout.value_dim)
+    back = core.out_as.back(channel, shape)
+    return MapForm(out, back, layout.heads * layout.value_dim)
 
 
 def _pack(writer: MapWriter, parts: list[tuple[MapForm, Tensor]]) -> ir.Value:
     """Return one map with the queries, keys and values as its channels."""
     first = parts[0][0]
     if all(form.node is first.node for form, _ in parts):
-        return writer.pick(first.node, torch.cat([index for _, index in parts]), first.count)
+        index = torch.cat([index for _, index in parts])
+        return writer.pick(first.node, index, first.count)
     maps = [writer.pick(form.node, index, form.count) for form, index in parts]
     return writer.builder.op("Concat", *maps, axis=-1)
