@@ -189,9 +189,9 @@ def _write_padding(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapF
         listed = [zero, top, left, zero, zero, bottom, right, zero]
         sizes = builder.op("Concat", *listed, axis=0)
     else:
-        (top, bottom), (left, right) = (pairs[axis] for axis in axes)
-        listed = [0, top, left, 0, 0, bottom, right, 0]
-        sizes = builder.constant(torch.tensor(listed))
+        rows, columns = (pairs[axis] for axis in axes)
+        amounts_listed = [0, rows[0], columns[0], 0, 0, rows[1], columns[1], 0]
+        sizes = builder.constant(torch.tensor(amounts_listed))
     padded = builder.op("Pad", form.node, sizes, mode="constant")
     return replace(form, node=padded, channel=channel)
 

@@ -134,9 +134,7 @@ class FoundFreeTokens(FoundTokens):
         before it. Without it they are a line. So are keys at other places.
         """
         before = self.geometry.before or (0, 0)
-        queries = (1, q.shape[2] - before[0])
-        if sides is not None:
-            queries = tuple(sides.shape)
+        queries = tuple(sides.shape) if sides is not None else (1, q.shape[2] - before[0])
         keys = queries
         if self.geometry.separate:
             keys = (1, k.shape[2] - before[1])
@@ -215,7 +213,7 @@ def make_token_geometry(layout: Layout) -> TokenGeometry:
     if layout.columns_first or not queries or not keys:
         queries = (1, layout.tokens)
         keys = (1, layout.keys)
-    margin = ()
+    margin: tuple[int, ...] = ()
     if any(layout.margin) and len(keys) == 2 and keys[0] > 1:
         margin = layout.margin
     scale = 1.0

@@ -192,10 +192,9 @@ class _Tokens:
                 return self._times(q, each[0].reshape(-1, 1, 1))
         if self.builder.free:
             raise NotOnMap("factors of heads in another order than the heads")
-        shape = (-1, 1, 1, 1)
         if self.direct:
-            shape = (*self.core.groups, 1, 1)
-        return self._times(q, factors.reshape(shape))
+            return self._times(q, factors.reshape(*self.core.groups, 1, 1))
+        return self._times(q, factors.reshape(-1, 1, 1, 1))
 
     def _times(self, q: ir.Value, factor: Tensor) -> ir.Value:
         constant = self.builder.constant(factor, self.core.q)

@@ -277,8 +277,8 @@ def _read_runs(
             layout.unread("grid", "its windows overlap")
         return
     shifts = []
-    for side, length in zip(starts, window, strict=True):
-        shifts.append({start % length for start in side})
+    for side_starts, length in zip(starts, window, strict=True):
+        shifts.append({start % length for start in side_starts})
     layout.kind = "windows"
     if window == sides:
         layout.kind = "global"
