@@ -11,7 +11,8 @@ class AddedNodes(ir.tape.Tape):
 
     def integers(self, *numbers: int) -> ir.Value:
         """Return a constant vector of int64."""
-        return self.op("Constant", [], {"value": ir.tensor(np.array(numbers, np.int64))})
+        tensor = ir.tensor(np.array(numbers, np.int64))
+        return self.op("Constant", [], {"value": tensor})
 
     def insert_before(self, node: ir.Node) -> None:
         """Insert the nodes, as parts of the same module."""

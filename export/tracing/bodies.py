@@ -22,7 +22,9 @@ def list_operators(model: onnx.ModelProto) -> list[str]:
 
 def nodes_of_type(model: onnx.ModelProto, name: str) -> Iterator[onnx.NodeProto]:
     """Yield the nodes of a nystra operator in a model."""
-    return (node for node in model.graph.node if (node.domain, node.op_type) == (DOMAIN, name))
+    for node in model.graph.node:
+        if node.domain == DOMAIN and node.op_type == name:
+            yield node
 
 
 def choose_traced_opset(opset: int) -> int:

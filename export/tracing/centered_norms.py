@@ -53,12 +53,21 @@ def _is_mean_of(value: ir.Value | None, source: ir.Value) -> bool:
 
 
 def _center(nodes: AddedNodes, source: ir.Value, axes: Sequence[int]) -> ir.Value:
-    difference = nodes.op("Sub", [source, _mean(nodes, source, axes, keepdims=1)])
-    difference.type, difference.shape = source.type, source.shape
+    mean = _mean(nodes, source, axes, keepdims=1)
+    difference = nodes.op("Sub", [source, mean])
+    difference.type = source.type
+    difference.shape = source.shape
     return difference
 
 
-def _mean(nodes: AddedNodes, source: ir.Value, axes: Sequence[int], *, keepdims: int) -> ir.Value:
-    mean = nodes.op("ReduceMean", [source, nodes.integers(*axes)], {"keepdims": keepdims})
+def _mean(
+    nodes: AddedNodes,
+    source: ir.Value,
+    axes: Sequence[int],
+    *,
+    keepdims: int,
+) -> ir.Value:
+    inputs = [source, nodes.integers(*axes)]
+    mean = nodes.op("ReduceMean", inputs, {"keepdims": keepdims})
     mean.type = source.type
     return mean

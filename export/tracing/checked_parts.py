@@ -68,12 +68,15 @@ def check_parts(
             continue
         seen.add(own.expression)
         for lengths in sizes_deciding_otherwise(own, (), axes, axes.example, 1):
-            if not _is_same(operator, parts, [_value(one, axes, lengths) for one in values]):
+            sized = [_value(value, axes, lengths) for value in values]
+            if not _is_same(operator, parts, sized):
                 raise UnsupportedModelError(_text(node, own, lengths))
 
 
 def _is_same(
-    operator: Callable[..., Any], parts: Callable[..., Any], values: Sequence[Any]
+    operator: Callable[..., Any],
+    parts: Callable[..., Any],
+    values: Sequence[Any],
 ) -> bool:
     with torch.no_grad():
         try:
@@ -113,7 +116,8 @@ def _number(value: Any, axes: FreeAxes, lengths: Lengths) -> Any:
     if isinstance(value, int):
         return value
     expression = value.node.expr.xreplace(dict(axes.symbols))
-    number = expression.subs({symbol: lengths[str(symbol)] for symbol in expression.free_symbols})
+    symbols = expression.free_symbols
+    number = expression.subs({symbol: lengths[str(symbol)] for symbol in symbols})
     if isinstance(value, torch.SymFloat):
         return float(number)
     return bool(number) if isinstance(value, torch.SymBool) else int(number)

@@ -23,7 +23,7 @@ from ..differences import relative_difference
 from .deciding_sizes import FreeAxes, Lengths, sizes_deciding_otherwise, value_of
 from .lowering import CHECKS, name_of
 from .repeats import Observed, Repeats
-from .shortcuts import with_small_constants, without_fake_cache
+from .shortcuts import trace_settings
 from .size_conditions import Condition, record_conditions
 from .torch_sizes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
@@ -112,7 +112,8 @@ def refuse_branches(
             key = _key(cases[0])
             if key not in decided:
                 decided[key] = conditions_at(network, axes, cases[0], observed)
-            paths.append(_Path(cases[0], decided[key], (*path.changed, condition)))
+            changed = (*path.changed, condition)
+            paths.append(_Path(cases[0], decided[key], changed))
 
 
 @dataclass
@@ -168,7 +169,10 @@ def _key(lengths: Lengths) -> tuple[tuple[str, int], ...]:
 
 
 def conditions_at(
-    network: nn.Module, axes: FreeAxes, lengths: Lengths, observed: Observed | None = None
+    network: nn.Module,
+    axes: FreeAxes,
+    lengths: Lengths,
+    observed: Observed | None = None,
 ) -> list[Condition]:
     """Return what a network decides for some lengths, in the symbols of its axes.
 
@@ -179,7 +183,7 @@ def conditions_at(
         observed: As of `export_program`: modules of the same structure decide the same.
     """
     # Another type than the number of an axis: one that is 1 has no symbol otherwise.
-    with without_fake_cache():
+    with trace_settings():
         mode = FakeTensorMode(
             shape_env=ShapeEnv(specialize_zero_one=False, duck_shape=False),
             allow_non_fake_inputs=True,
@@ -187,11 +191,11 @@ def conditions_at(
     symbols: dict[Any, Any] = {}
     named = {str(symbol): symbol for symbol in axes.symbols.values()}
     inputs = []
-    for tensor, shape in zip(noise(axes.shapes_of(lengths), axes.types), axes.shapes, strict=True):
+    tensors = noise(axes.shapes_of(lengths), axes.types)
+    for tensor, shape in zip(tensors, axes.shapes, strict=True):
         free = [DimDynamic.DYNAMIC if isinstance(n, str) else DimDynamic.STATIC for n in shape]
-        fake = mode.from_tensor(
-            tensor, symbolic_context=StatelessSymbolicContext(dynamic_sizes=free)
-        )
+        context: Any = StatelessSymbolicContext(dynamic_sizes=free)
+        fake = mode.from_tensor(tensor, symbolic_context=context)
         for name, length in zip(shape, fake.shape, strict=True):
             if isinstance(name, str) and isinstance(length, torch.SymInt):
                 symbols[length.node.expr] = named[name]
@@ -201,7 +205,7 @@ def conditions_at(
         Repeats(copied, observed)
     with open_caches(copied), record_conditions() as conditions:
         try:
-            with mode, with_small_constants(), torch.no_grad():
+            with mode, trace_settings(), torch.no_grad():
                 copied(*inputs)
         except Exception as error:  # what was decided before it failed is known
             if is_out_of_memory(error):

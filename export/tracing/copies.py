@@ -138,8 +138,11 @@ def merge_sizes(graph: ir.Graph) -> None:
         value = node.inputs[0] if node.op_type == "Shape" and not node.domain else None
         if value is None or value.shape is None:
             continue
-        ends = (node.attributes.get(name) for name in ("start", "end"))
-        sides = value.shape[slice(*(end.as_int() if end else None for end in ends))]
+        start = node.attributes.get("start")
+        end = node.attributes.get("end")
+        at = start.as_int() if start else None
+        last = end.as_int() if end else None
+        sides = value.shape[at:last]
         sizes = tuple(str(side if isinstance(side, int) else side.value) for side in sides)
         shared = first.setdefault(sizes, node.outputs[0])
         if shared is not node.outputs[0] and "None" not in sizes:

@@ -41,16 +41,36 @@ _FUNCTIONS = {
 }
 """PyTorch's functions of whole numbers, by the names of their classes."""
 
-# fmt: off
-_EXACT = frozenset((
-    *_FUNCTIONS, "Add", "And", "Equality", "GreaterThan", "Integer", "LessThan", "Max", "Min",
-    "Mul", "NegativeOne", "Not", "One", "Or", "StrictGreaterThan", "StrictLessThan", "Symbol",
-    "Unequality", "Zero",
-))
-# fmt: on
+_EXACT = frozenset(
+    (
+        *_FUNCTIONS,
+        "Add",
+        "And",
+        "Equality",
+        "GreaterThan",
+        "Integer",
+        "LessThan",
+        "Max",
+        "Min",
+        "Mul",
+        "NegativeOne",
+        "Not",
+        "One",
+        "Or",
+        "StrictGreaterThan",
+        "StrictLessThan",
+        "Symbol",
+        "Unequality",
+        "Zero",
+    )
+)
 
 Lengths = Mapping[str, int]
 """Length of each free axis by name."""
+
+
+def _make_symbol(name: str) -> Any:
+    return sympy.Symbol(name, integer=True, positive=True)
 
 
 @dataclass(frozen=True)
@@ -83,16 +103,19 @@ class FreeAxes:
                 axis = port.axes[place]
                 example[name] = tensor.shape[place]
                 limits[name] = (minimum if axis in SIDES else 1, AXES[axis].largest)
-            shapes.append(tuple(free.get(place, n) for place, n in enumerate(tensor.shape)))
-        symbols = {name: sympy.Symbol(name, integer=True, positive=True) for name in example}
-        return cls(tuple(shapes), tuple(each.dtype for each in inputs), symbols, example, limits)
+            sides = enumerate(tensor.shape)
+            shapes.append(tuple(free.get(place, length) for place, length in sides))
+        symbols = {name: _make_symbol(name) for name in example}
+        types = tuple(tensor.dtype for tensor in inputs)
+        return cls(tuple(shapes), types, symbols, example, limits)
 
     @classmethod
     def of(cls, program: ExportedProgram, names: Sequence[Mapping[int, str]]) -> FreeAxes:
         """Return those of a program; ``names`` are those of the axes of each input by number."""
         names_of_inputs = set(program.graph_signature.user_inputs)
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
-        inputs: list[Tensor] = [node.meta["val"] for node in nodes if node.name in names_of_inputs]
+        of_inputs = [node for node in nodes if node.name in names_of_inputs]
+        inputs: list[Tensor] = [node.meta["val"] for node in of_inputs]
         symbols: dict[Any, Any] = {}
         example: dict[str, int] = {}
         limits: dict[str, tuple[int, int]] = {}
@@ -106,9 +129,7 @@ class FreeAxes:
                     shape.append(int(length))
                     continue
                 name = named.get(axis, f"axis {axis} of input {place}")
-                name = str(
-                    symbols.setdefault(symbol, sympy.Symbol(name, integer=True, positive=True))
-                )
+                name = str(symbols.setdefault(symbol, _make_symbol(name)))
                 node: Any = length.node  # type: ignore[attr-defined]
                 example.setdefault(name, int(node.hint))
                 limits.setdefault(name, _limits(program.range_constraints.get(symbol)))
@@ -178,7 +199,8 @@ def sizes_deciding_otherwise(
     if not others <= set(start):
         return []
     decided = others.union(*own)
-    others_small = {name: n for name, n in axes.smallest().items() if name not in decided}
+    smallest = axes.smallest().items()
+    others_small = {name: length for name, length in smallest if name not in decided}
     sizes = []
     for lengths in _candidates(condition, sorted(others), start, axes.smallest()):
         size = {**start, **others_small, **lengths}
@@ -197,11 +219,15 @@ def _decides_alike(conditions: Sequence[Condition], size: Lengths) -> bool:
 
 
 def _candidates(
-    condition: Condition, names: Sequence[str], start: Lengths, small: Lengths
+    condition: Condition,
+    names: Sequence[str],
+    start: Lengths,
+    small: Lengths,
 ) -> Iterator[dict[str, int]]:
-    numbers = {abs(int(each)) for each in condition.expression.atoms(sympy.Integer)}
-    numbers |= {isqrt(each) for each in numbers}
-    neighbors = (n + step for n in numbers for step in (-1, 0, 1))
+    integers = condition.expression.atoms(sympy.Integer)
+    numbers = {abs(int(number)) for number in integers}
+    numbers |= {isqrt(number) for number in numbers}
+    neighbors = (number + step for number in numbers for step in (-1, 0, 1))
     for length in sorted({*_SIZES, *neighbors}):
         yield dict.fromkeys(names, length)
         if len(names) == 1:
@@ -253,9 +279,8 @@ def _value_at(expression: Any, lengths: tuple[int, ...]) -> bool | None:
         if compiled is not None:
             return bool(compiled(*lengths))
         symbols = list_symbols(expression).values()
-        value = expression.xreplace(
-            {symbol: sympy.Integer(n) for symbol, n in zip(symbols, lengths, strict=True)}
-        )
+        numbers = zip(symbols, lengths, strict=True)
+        value = expression.xreplace({symbol: sympy.Integer(n) for symbol, n in numbers})
     except (ArithmeticError, AssertionError, TypeError, ValueError):  # as a division by zero
         return None
     if value in (sympy.true, sympy.false):

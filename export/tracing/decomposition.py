@@ -101,13 +101,13 @@ def write_parts(
     except Exception:  # noqa: BLE001 - it may need more than values: all is decomposed
         return False
     supported = {"placeholder", "call_function", "output"}
-    if not {one.op for one in module.graph.nodes} <= supported or not without_writes(module.graph):
+    operations = {part.op for part in module.graph.nodes}
+    if not operations <= supported or not without_writes(module.graph):
         return False
     if callable(node.target):
         check_parts(node, bind(node.target), module, values, decided)
-    copies = dict(
-        zip((n for n in module.graph.nodes if n.op == "placeholder"), sources, strict=True)
-    )
+    placeholders = module.graph.find_nodes(op="placeholder")
+    copies = dict(zip(placeholders, sources, strict=True))
     meta = {key: value for key, value in node.meta.items() if key != "val"}
     with graph.inserting_before(node):
         for one in module.graph.nodes:

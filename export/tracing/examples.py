@@ -46,7 +46,8 @@ def describe_fixed_shape(inputs: Sequence[Port]) -> str:
     """Return a shape of the first input that it supports, as the option `static` takes it."""
     first = inputs[0]
     side = -(-_USUAL_SIDE // first.multiple) * first.multiple
-    lengths = {"batch": 1, "channels": 3, **image_size(side, side), **first.lengths}
+    usual = {"batch": 1, "channels": 3, **image_size(side, side)}
+    lengths = {**usual, **first.lengths}
     return "x".join(str(lengths.get(axis, _FEWEST_STEPS)) for axis in first.axes)
 
 
@@ -62,11 +63,12 @@ def dynamic_shapes(ports: Sequence[Port], minimum: int) -> tuple[dict[int, Any],
     axes: dict[str, Any] = {}
     shapes = []
     for port in ports:
-        for place, name in port.free_axes().items():
+        free = port.free_axes()
+        for place, name in free.items():
             axis = port.axes[place]
             smallest = minimum if axis in SIDES else 1
             axes.setdefault(name, Dim(name, min=smallest, max=AXES[axis].largest))
-        shapes.append({place: axes[name] for place, name in port.free_axes().items()})
+        shapes.append({place: axes[name] for place, name in free.items()})
     return tuple(shapes) if axes else None
 
 
@@ -81,8 +83,14 @@ def limits_of(free: Any) -> dict[str, tuple[int, int]]:
 
 def limit_axes(free: Any, limits: Mapping[str, tuple[int, int]]) -> Any:
     """Return the axes of `dynamic_shapes` with other limits; axes of a name stay the same."""
-    axes = {name: Dim(name, min=low, max=high) for name, (low, high) in limits.items()}
-    return tree_map(lambda dim: axes.get(getattr(dim, "__name__", ""), dim), free)
+    axes = {}
+    for name, (low, high) in limits.items():
+        axes[name] = Dim(name, min=low, max=high)
+
+    def limit(dim: Any) -> Any:
+        return axes.get(getattr(dim, "__name__", ""), dim)
+
+    return tree_map(limit, free)
 
 
 def by_argument(
@@ -91,7 +99,8 @@ def by_argument(
     """Return the free axes of each input in the structure of a module's arguments."""
     if free is None:
         return None
-    kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
+    parameters = inspect.signature(module.forward).parameters
+    kinds = [parameter.kind for parameter in parameters.values()]
     if Parameter.VAR_POSITIONAL not in kinds:
         return free
     named = kinds.index(Parameter.VAR_POSITIONAL)
@@ -99,7 +108,11 @@ def by_argument(
 
 
 def shapes_of(
-    facts: Facts, units: tuple[int, int], batch: int, *, less: int = 0
+    facts: Facts,
+    units: tuple[int, int],
+    batch: int,
+    *,
+    less: int = 0,
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes of inputs whose images have a number of units per side.
 
@@ -111,8 +124,10 @@ def shapes_of(
     """
     unit = unit_of(facts)
     unit *= math.ceil((facts.size_minimum + less) / (unit * min(units)))
-    fixed = {axis: n for axis, n in facts.inputs[0].lengths.items() if axis in SIDES}
-    size = image_size(unit * units[0] - less, unit * units[1] - less) | fixed
+    first = facts.inputs[0].lengths
+    fixed = {axis: length for axis, length in first.items() if axis in SIDES}
+    size = image_size(unit * units[0] - less, unit * units[1] - less)
+    size |= fixed
     if "batch" not in facts.inputs[0].lengths:
         size["batch"] = batch
     size["steps"] = _FEWEST_STEPS + batch  # another number where the number of images is another
@@ -129,7 +144,8 @@ def images_of(facts: Facts, units: tuple[int, int], less: int = 0) -> list[Tenso
     """Return noise for each input, as `shapes_of` says."""
     random = torch.Generator().manual_seed(0)
     shapes = shapes_of(facts, units, 1, less=less)
-    return [
-        torch.rand(shapes[port.name], generator=random).to(getattr(torch, port.dtype))
-        for port in facts.inputs
-    ]
+    images = []
+    for port in facts.inputs:
+        image = torch.rand(shapes[port.name], generator=random)
+        images.append(image.to(getattr(torch, port.dtype)))
+    return images

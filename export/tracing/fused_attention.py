@@ -51,7 +51,9 @@ def write_attention(graph: fx.Graph, finite: Collection[str], *, in_pieces: bool
     for node in list(graph.nodes):
         if node.target is not target:
             continue
-        mask = dict(enumerate(node.args)).get(3, node.kwargs.get("attn_mask"))
+        mask = node.kwargs.get("attn_mask")
+        if len(node.args) > 3:
+            mask = node.args[3]
         attend: Callable[..., Tensor] = F.scaled_dot_product_attention
         if mask is not None and _may_hide_all(mask, finite):
             attend = functools.partial(_zeros_where_hidden, in_pieces=in_pieces)
@@ -84,7 +86,8 @@ def _may_hide_all(mask: fx.Node, finite: Collection[str]) -> bool:
             return True
         if name_of(node) in _MIXING:
             continue
-        if name_of(node).startswith("log") or -math.inf in (*node.args, *node.kwargs.values()):
+        numbers = (*node.args, *node.kwargs.values())
+        if name_of(node).startswith("log") or -math.inf in numbers:
             return True
         new = {one for one in node.all_input_nodes if one not in seen}
         seen |= new
@@ -100,18 +103,20 @@ def finite_constants(program: ExportedProgram) -> set[str]:
         **signature.inputs_to_buffers,
         **signature.inputs_to_lifted_tensor_constants,
     }
-    return {
-        name
-        for name, place in places.items()
-        if isinstance(tensors.get(place), Tensor) and not bool(tensors[place].isneginf().any())
-    }
+    finite = set()
+    for name, place in places.items():
+        tensor = tensors.get(place)
+        if isinstance(tensor, Tensor) and not bool(tensor.isneginf().any()):
+            finite.add(name)
+    return finite
 
 
 def _with_whole_mask(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **named: Any
 ) -> Tensor:
     """Return the attention of (B, h, N, d) tensors; onnxruntime's takes whole masks of pairs."""
-    expanded = mask.expand([*mask.shape[:-2], query.shape[-2], key.shape[-2]])
+    tokens, keys = query.shape[-2], key.shape[-2]
+    expanded = mask.expand([*mask.shape[:-2], tokens, keys])
     return F.scaled_dot_product_attention(query, key, value, expanded, **named)
 
 
@@ -136,7 +141,8 @@ def _zeros_where_hidden(
         output = _with_whole_mask(query, key, value, bias, scale=scale, enable_gqa=enable_gqa)
         return torch.where(hidden, zero, output)
     if enable_gqa:
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        shared = query.shape[-3] // key.shape[-3]
+        key = key.repeat_interleave(shared, -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     factor = channels**-0.5 if scale is None else scale
     scores = (query * factor) @ key.transpose(-2, -1) + bias
@@ -171,9 +177,13 @@ def _of_four_axes(
         if mask is not None and mask.dim() == _AXES - 1:
             mask = mask.unsqueeze(1)
         output = attend(query, key, value, mask, **named)
-        return output.reshape([*output.shape[:1], *output.shape[2:]][_AXES - 1 - axes :])
-    images = list(torch.broadcast_shapes(*(t.shape[:-3] for t in (query, key, value))))
-    query, key, value = (_as_images(tensor, images) for tensor in (query, key, value))
+        batch, _, *rest = output.shape
+        return output.reshape([batch, *rest][_AXES - 1 - axes :])
+    shapes = [tensor.shape[:-3] for tensor in (query, key, value)]
+    images = list(torch.broadcast_shapes(*shapes))
+    query = _as_images(query, images)
+    key = _as_images(key, images)
+    value = _as_images(value, images)
     mask = None if attn_mask is None else _mask_of_images(attn_mask, images)
     named["enable_gqa"] = enable_gqa
     output = attend(query, key, value, mask, **named)
@@ -203,7 +213,8 @@ def _mask_of_images(mask: Tensor, images: list[Any]) -> Tensor:
     """Return a mask of attention of (..., h, N, N) for that of (B, h, N, N)."""
     if mask.dim() < _AXES:
         return mask
-    own, rest = list(mask.shape[:-3]), list(mask.shape[-3:])
-    if all(statically_known_true(side == 1) for side in own):
-        return mask.reshape([1, *rest])
+    leading = list(mask.shape[:-3])
+    matrices = list(mask.shape[-3:])
+    if all(statically_known_true(side == 1) for side in leading):
+        return mask.reshape([1, *matrices])
     return _as_images(mask, images)

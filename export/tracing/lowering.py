@@ -138,12 +138,18 @@ def _without_write_of(target: Any) -> Any:
     packet = getattr(aten, pure, None) if name.endswith("_") else None
     if packet is None:
         return None
-    expected = [(one.name, str(one.type)) for one in target._schema.arguments]
-    for overload in (getattr(packet, name) for name in packet.overloads()):
-        parameters = [(one.name, str(one.type)) for one in overload._schema.arguments]
+    expected = _describe_arguments(target)
+    for name in packet.overloads():
+        overload = getattr(packet, name)
+        parameters = _describe_arguments(overload)
         if parameters == expected and not overload._schema.is_mutable:
             return overload
     return None
+
+
+def _describe_arguments(overload: Any) -> list[tuple[str, str]]:
+    """Return names and types of an operator's arguments."""
+    return [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
 
 
 def _is_seen_otherwise(base: fx.Node, at: int, order: dict[fx.Node, int]) -> bool:
@@ -153,7 +159,8 @@ def _is_seen_otherwise(base: fx.Node, at: int, order: dict[fx.Node, int]) -> boo
         current = todo.pop()
         if current is not base and any(order.get(user, -1) > at for user in current.users):
             return True
-        todo += [user for user in current.users if order.get(user, -1) < at and _is_alias(user)]
+        earlier = [user for user in current.users if order.get(user, -1) < at]
+        todo += [user for user in earlier if _is_alias(user)]
     return False
 
 
@@ -172,7 +179,8 @@ def _is_alias(node: fx.Node) -> bool:
 def _copies(node: fx.Node) -> bool:
     """Return whether an operator that converts its input returns a copy in any case."""
     schema: Any = node.target._schema  # type: ignore[union-attr]
-    named = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False))
+    names = [argument.name for argument in schema.arguments]
+    named = dict(zip(names, node.args, strict=False))
     return bool((named | node.kwargs).get("copy"))
 
 
@@ -217,7 +225,8 @@ def _name_all_axes(graph: fx.Graph, node: fx.Node) -> bool:
     tensor: Any = node.args[0]
     axes, *others = node.args[1:] or ((),)
     if not axes and "dim" not in node.kwargs:
-        node.args = (tensor, list(range(tensor.meta["val"].dim())), *others)
+        rank = tensor.meta["val"].dim()
+        node.args = (tensor, list(range(rank)), *others)
     return True
 
 

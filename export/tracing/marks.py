@@ -41,7 +41,11 @@ def _call(values: Sequence[Tensor], sizes: Any, ranks: Any, name: str) -> list[T
 @_call.register_fake
 def _(values: Sequence[Tensor], sizes: Any, ranks: Any, name: str) -> list[Tensor]:
     sides = iter(sizes)
-    return [values[0].new_empty([next(sides) for _ in range(rank)]) for rank in ranks]
+    outputs = []
+    for rank in ranks:
+        shape = [next(sides) for _ in range(rank)]
+        outputs.append(values[0].new_empty(shape))
+    return outputs
 
 
 MARK = torch.ops.nystra_marks.mark.default

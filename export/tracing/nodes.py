@@ -52,7 +52,8 @@ def _emitter(operator: OperatorSchema, overload: Any) -> Callable[..., Any]:
 
 
 def _onnx_schema(operator: OperatorSchema) -> onnx.defs.OpSchema:
-    kinds = {"int": onnx.defs.OpSchema.AttrType.INT, "float": onnx.defs.OpSchema.AttrType.FLOAT}
+    attribute_types = onnx.defs.OpSchema.AttrType
+    kinds = {"int": attribute_types.INT, "float": attribute_types.FLOAT}
 
     def formal(name: str) -> onnx.defs.OpSchema.FormalParameter:
         kind = "tensor(int32)" if name in operator.int32 else "T"
@@ -84,7 +85,9 @@ def _copysign(tensor: Any, signs: Any) -> Any:
     typed = op.CastLike(signs, tensor)
     number: Any = op.Constant(value_float=0.0)
     zero = op.CastLike(number, tensor)
-    is_negative = op.Or(op.Less(typed, zero), op.Less(op.Reciprocal(typed), zero))
+    below_zero = op.Less(typed, zero)
+    minus_zero = op.Less(op.Reciprocal(typed), zero)
+    is_negative = op.Or(below_zero, minus_zero)
     return op.Where(is_negative, op.Neg(sizes), sizes)
 
 

@@ -53,7 +53,9 @@ def trace_attention(
         node = _write_single_node(module, examples, names, _OUTPUT, opset)
         if node is not None:
             return node
-    dynamic = tuple(dict.fromkeys(axes, Dim.DYNAMIC) for axes in free) if any(free) else None
+    dynamic = None
+    if any(free):
+        dynamic = tuple(dict.fromkeys(axes, Dim.DYNAMIC) for axes in free)
     return trace_piece(module, tuple(examples), dynamic, opset, names, _OUTPUT, fused=fused)
 
 
@@ -78,7 +80,8 @@ def copy_piece(
         values[ir_value] = make_constant(prefix + str(ir_value.name), ir_value.const_value)
     inputs = list(model.graph.inputs)
     values.update(zip(inputs, inputs_of_site, strict=False))
-    for value, (name, tensor) in zip(inputs[len(inputs_of_site) :], tensors.items(), strict=False):
+    more_inputs = inputs[len(inputs_of_site) :]
+    for value, (name, tensor) in zip(more_inputs, tensors.items(), strict=False):
         values[value] = make_constant(prefix + name, ir.tensor(tensor.numpy()))
     copies = []
     uses = 0
@@ -105,7 +108,11 @@ def copy_piece(
 
 
 def _write_single_node(
-    module: nn.Module, examples: Sequence[Tensor], names: Sequence[str], output: str, opset: int
+    module: nn.Module,
+    examples: Sequence[Tensor],
+    names: Sequence[str],
+    output: str,
+    opset: int,
 ) -> onnx.ModelProto | None:
     """Return a module as a model of one node of nystra; None if it computes anything else.
 
@@ -120,18 +127,23 @@ def _write_single_node(
         graph = make_fx(module, tracing_mode="fake")(*examples).graph
     nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
     own = [node for node in nodes if str(node.target).startswith(f"{DOMAIN}.")]
-    zeros = [node for node in nodes if str(node.target) == _NO_INPUT and node.args[1] == [1, 1]]
+    empty = [node for node in nodes if str(node.target) == _NO_INPUT]
+    zeros = [node for node in empty if node.args[1] == [1, 1]]
     result = next(iter(graph.find_nodes(op="output"))).args[0]
-    if len(own) != 1 or len(own) + len(zeros) != len(nodes) or result is not own[0]:
+    if len(own) != 1 or len(zeros) != len(nodes) - 1 or result is not own[0]:
         return None
     input_names = dict(zip(graph.find_nodes(op="placeholder"), names, strict=True))
     input_names |= {node: f"none_{at}" for at, node in enumerate(zeros)}
-    folder = own[0].target._schema.name.partition("::")[2]
+    schema = own[0].target._schema
+    folder = schema.name.partition("::")[2]
     operator = next(name for name, folder_of_row in OPERATORS.items() if folder_of_row == folder)
-    arguments = [argument.name for argument in own[0].target._schema.arguments]
+    arguments = [argument.name for argument in schema.arguments]
     values = dict(zip(arguments, own[0].args, strict=False)) | own[0].kwargs
     inputs = [input_names[value] for value in values.values() if value in input_names]
-    rest: dict[str, Any] = {k: v for k, v in values.items() if not isinstance(v, torch.fx.Node)}
+    rest: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(value, torch.fx.Node):
+            rest[name] = value
     kind = helper.np_dtype_to_tensor_dtype(examples[0].numpy().dtype)
     none = np.zeros((1, 1), examples[0].numpy().dtype)
     attributes: dict[str, Any] = {**node_attributes(operator, **rest)}

@@ -18,7 +18,8 @@ def is_pooling_of_any_size(node: fx.Node) -> bool:
     if node.target != _POOLING:
         return False
     tensor: Any = node.args[0]
-    is_free = any(isinstance(side, torch.SymInt) for side in tensor.meta["val"].shape[-2:])
+    sides = tensor.meta["val"].shape[-2:]
+    is_free = any(isinstance(side, torch.SymInt) for side in sides)
     return is_free and list(node.args[1]) != [1, 1]  # type: ignore[arg-type]
 
 
@@ -36,8 +37,11 @@ def pool(tensor: Tensor, sizes: Any) -> Tensor:
 
 def _compute_shares(length: Any, count: Any, dtype: torch.dtype) -> Tensor:
     """Return the share (count, length) of each place in the mean of each part."""
-    part, place = torch.arange(count)[:, None], torch.arange(length)
-    first, end = part * length // count, ((part + 1) * length + count - 1) // count
-    inside = ((place >= first) & (place < end)).to(dtype)
+    part = torch.arange(count)[:, None]
+    place = torch.arange(length)
+    first = part * length // count
+    end = ((part + 1) * length + count - 1) // count
+    inside = (place >= first) & (place < end)
+    inside = inside.to(dtype)
     shares: Tensor = inside / inside.sum(1, keepdim=True)
     return shares

@@ -26,7 +26,7 @@ from .deciding_sizes import FreeAxes, sizes_deciding_otherwise
 from .examples import by_argument, dynamic_shapes, examples_of, images_of, limit_axes, limits_of
 from .lowering import lower_graph, name_of
 from .repeats import Observed, Repeats, observe
-from .shortcuts import with_small_constants, without_fake_cache
+from .shortcuts import trace_settings
 from .size_conditions import Condition, record_conditions
 from .size_fault import find_limits, size_fault
 from .time_limit import BRANCHES, within_limit
@@ -179,11 +179,12 @@ def _is_random(node: fx.Node) -> bool:
 
 
 def _program(
-    network: nn.Module, examples: tuple[Tensor, ...], free: tuple[Any, ...] | None
+    network: nn.Module,
+    examples: tuple[Tensor, ...],
+    free: tuple[Any, ...] | None,
 ) -> ExportedProgram:
-    fake_cache = contextlib.nullcontext() if free is None else without_fake_cache()
-    known = with_small_constants()
-    with torch.no_grad(), without_fast_paths(), open_caches(network), fake_cache, known:
+    settings = trace_settings(is_free=free is not None)
+    with torch.no_grad(), without_fast_paths(), open_caches(network), settings:
         program = torch.export.export(
             network,
             tuple(tensor.clone() for tensor in examples),
@@ -219,14 +220,16 @@ def record_program(network: nn.Module, examples: tuple[Tensor, ...]) -> Exported
             graph = _record_graph(run, inputs)
     _detach(graph)
     program = _program(graph, examples, None)
-    operators = [
-        [node for node in one.graph.nodes if node.op == "call_function"]
-        for one in (graph, program.graph_module)
-    ]
-    if [node.target for node in operators[0]] == [node.target for node in operators[1]]:
-        for mine, traced in zip(*operators, strict=True):
-            traced.meta[_STACK] = mine.meta.get(_STACK, {})
+    nodes = _list_calls(graph)
+    traced_nodes = _list_calls(program.graph_module)
+    if [node.target for node in nodes] == [node.target for node in traced_nodes]:
+        for node, traced in zip(nodes, traced_nodes, strict=True):
+            traced.meta[_STACK] = node.meta.get(_STACK, {})
     return program
+
+
+def _list_calls(module: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in module.graph.nodes if node.op == "call_function"]
 
 
 def _record_graph(function: Any, inputs: tuple[Tensor, ...]) -> fx.GraphModule:

@@ -15,8 +15,9 @@ from .added_nodes import AddedNodes
 def cut_transforms(graph: ir.Graph) -> None:
     """Replace one-sided transforms by whole ones and the first half of their results, in place."""
     for node in list(graph):
-        is_real = node.op_type == "DFT" and not _number(node, "inverse")
-        if is_real and not node.domain and _number(node, "onesided") and len(node.inputs) > 2:
+        if node.op_type != "DFT" or node.domain or _number(node, "inverse"):
+            continue
+        if _number(node, "onesided") and len(node.inputs) > 2:
             _cut(graph, node)
 
 
@@ -31,7 +32,8 @@ def _cut(graph: ir.Graph, node: ir.Node) -> None:
         return
     nodes = AddedNodes()
     vector = nodes.integers(1)
-    half = nodes.op("Div", [nodes.op("Reshape", [length, vector]), nodes.integers(2)])
+    length_of_one = nodes.op("Reshape", [length, vector])
+    half = nodes.op("Div", [length_of_one, nodes.integers(2)])
     count = nodes.op("Add", [half, nodes.integers(1)])
     along = nodes.op("Reshape", [axis, vector])
     whole = nodes.op("DFT", node.inputs, {"onesided": 0, "inverse": 0})

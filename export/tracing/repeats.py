@@ -76,7 +76,12 @@ class Repeats:
                 vars(module)["forward"] = partial(self._run, number, path, module.forward)
 
     def _run(
-        self, number: int, path: str, forward: Callable[..., Any], *args: Any, **kwargs: Any
+        self,
+        number: int,
+        path: str,
+        forward: Callable[..., Any],
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         """Trace a module, or record its call if one of its kind was traced before."""
         leaves, spec = tree_flatten((args, kwargs))
@@ -115,10 +120,11 @@ class Repeats:
     def list_calls(self) -> dict[str, Copied]:
         """Return the calls in a graph of the network, by name."""
         numbers = {id(kind): number for number, (_, kind) in enumerate(self._kinds)}
-        return {
-            str(call): _copy_call(self._network, kind.path, path, str(numbers[id(kind)]))
-            for call, (path, kind) in enumerate(self._calls)
-        }
+        copied = {}
+        for call, (path, kind) in enumerate(self._calls):
+            number = str(numbers[id(kind)])
+            copied[str(call)] = _copy_call(self._network, kind.path, path, number)
+        return copied
 
 
 def _copy_call(network: nn.Module, first: str, path: str, number: str) -> Copied:
@@ -157,7 +163,8 @@ def _group_by_structure(network: nn.Module, observed: Observed) -> list[list[str
             and len(parts) >= _SMALLEST
             and not any(part._forward_hooks or part._forward_pre_hooks for part in parts)
         ):
-            own = {name[len(path) + 1 :] for name in observed.idle if name.startswith(f"{path}.")}
+            inside = [name for name in observed.idle if name.startswith(f"{path}.")]
+            own = {name[len(path) + 1 :] for name in inside}
             build = build_of(module, own)
             same = next((paths for other, paths in kinds if is_equal(other, build)), None)
             if same is None:
@@ -179,21 +186,24 @@ def observe(network: nn.Module, inputs: tuple[Tensor, ...]) -> Observed:
 
     def note(path: str, _: nn.Module, inputs: Any, output: Any) -> None:
         runs[path] += 1
-        idle[path] = idle.get(path, True) and len(inputs) == 1 and output is inputs[0]
+        returns_input = len(inputs) == 1 and output is inputs[0]
+        idle[path] = idle.get(path, True) and returns_input
 
     modules = dict(network.named_modules())
-    hooks = [module.register_forward_hook(partial(note, path)) for path, module in modules.items()]
+    hooks = []
+    for path, module in modules.items():
+        hooks.append(module.register_forward_hook(partial(note, path)))
     try:
         with torch.no_grad():
             network(*(tensor.clone() for tensor in inputs))
     finally:
         for hook in hooks:
             hook.remove()
-    bare = {
-        path
-        for path, module in modules.items()
-        if path and not (module._modules or [*module.parameters(), *module.buffers()])
-    }
+    bare = set()
+    for path, module in modules.items():
+        tensors = [*module.parameters(), *module.buffers()]
+        if path and not module._modules and not tensors:
+            bare.add(path)
     return Observed(
         frozenset(path for path in bare if idle.get(path)),
         frozenset(path for path, count in runs.items() if count > 1),
@@ -207,7 +217,8 @@ def build_of(module: nn.Module, idle: Iterable[str] = ()) -> list[Any]:
         if path in idle:
             parts.append(path)
             continue
-        settings = {key: value for key, value in vars(part).items() if key not in _NO_SETTINGS}
+        attributes = vars(part).items()
+        settings = {key: value for key, value in attributes if key not in _NO_SETTINGS}
         tensors = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
         shapes = [(name, tensor.shape, tensor.dtype) for name, tensor in tensors]
         parts.append((path, type(part), settings, shapes))
@@ -224,5 +235,6 @@ def is_equal(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(is_equal, one, other))
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(is_equal(one[key], other[key]) for key in one)
+        same_keys = one.keys() == other.keys()
+        return same_keys and all(is_equal(one[key], other[key]) for key in one)
     return bool(one == other)

@@ -33,7 +33,11 @@ could be one Split, but networks call an operator for Split directly."""
 
 
 @contextlib.contextmanager
-def _change(owner: Any, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
+def _change(
+    owner: Any,
+    name: str,
+    change: Callable[[Any], Any],
+) -> Iterator[None]:
     """Change an attribute while the context is active, if this version of the library has it."""
     before = getattr(owner, name, None)
     if before is None:
@@ -121,6 +125,14 @@ def with_small_constants() -> contextlib.AbstractContextManager[None]:
     from torch._subclasses import fake_tensor
 
     return _change(fake_tensor, "CONSTANT_NUMEL_LIMIT", lambda own: max(own, _FEW_ELEMENTS))
+
+
+@contextlib.contextmanager
+def trace_settings(*, is_free: bool = True) -> Iterator[None]:
+    """Set PyTorch up for the trace of a network, of free sizes or of fixed ones."""
+    fake_cache = without_fake_cache() if is_free else contextlib.nullcontext()
+    with fake_cache, with_small_constants():
+        yield
 
 
 def without_quadratic_rules() -> contextlib.AbstractContextManager[None]:

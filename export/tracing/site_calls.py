@@ -77,7 +77,8 @@ class _Recorded:
     def __call__(self, *arguments: Any) -> Tensor:
         places = [at for at, one in enumerate(arguments) if isinstance(one, Tensor)]
         tensors = [arguments[at] for at in places]
-        operands = next(n for kind, n in _OPERANDS.items() if isinstance(self.site, kind))
+        kinds = [kind for kind in _OPERANDS if isinstance(self.site, kind)]
+        operands = _OPERANDS[kinds[0]]
         result_shape: Any = self.site.result_shape
         name = f"site_{next(_numbers)}"
         call = SiteCall(
@@ -98,7 +99,8 @@ def _length(side: Any) -> int:
 
 
 def _free_axes(tensor: Tensor) -> tuple[int, ...]:
-    return tuple(axis for axis, side in enumerate(tensor.shape) if not isinstance(side, int))
+    sides = enumerate(tensor.shape)
+    return tuple(axis for axis, side in sides if not isinstance(side, int))
 
 
 @torch.library.custom_op(

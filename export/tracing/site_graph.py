@@ -74,7 +74,9 @@ class SiteGraph:
             TraceError: A mechanism cannot be traced, or the optimizer takes too long.
         """
         model = self.model.clone()
-        sites: dict[str, Any] = {entry.path: entry.module for entry in find_sites(self.network)}
+        sites: dict[str, Any] = {}
+        for entry in find_sites(self.network):
+            sites[entry.path] = entry.module
         for node in [node for node in model.graph if node.domain == SITE]:
             path = str(node.name)
             try:
@@ -97,7 +99,8 @@ class SiteGraph:
         reads_site = bool(
             isinstance(mechanism, AsTrained) or mechanism.trained or mechanism.takes_site
         )
-        key = repr((type(site).__name__, call, str(mechanism), node.name if reads_site else ""))
+        site_name = node.name if reads_site else ""
+        key = repr((type(site).__name__, call, str(mechanism), site_name))
         if key not in self.pieces:
             before = site.implementation
             site.implementation = implement(mechanism, site, "operator")
@@ -120,7 +123,12 @@ class SiteGraph:
 
 
 def trace_network(
-    network: nn.Module, facts: Facts, opset: int, *, fused: bool = False, once: bool = True
+    network: nn.Module,
+    facts: Facts,
+    opset: int,
+    *,
+    fused: bool = False,
+    once: bool = True,
 ) -> SiteGraph:
     """Return the graph of a network; it may have declared sites.
 
@@ -166,6 +174,7 @@ def _replace_node(graph: ir.Graph, node: ir.Node, nodes: list[ir.Node]) -> None:
     for constant in filter(is_stored, read):
         if str(constant.name) not in graph.initializers:
             graph.register_initializer(constant)
-    name = node.outputs[0].name
-    result = next(value for one in nodes for value in one.outputs if value.name == name)
-    ir.convenience.replace_nodes_and_values(graph, node, [node], nodes, node.outputs, [result])
+    outputs = node.outputs
+    values = [value for one in nodes for value in one.outputs]
+    result = next(value for value in values if value.name == outputs[0].name)
+    ir.convenience.replace_nodes_and_values(graph, node, [node], nodes, outputs, [result])

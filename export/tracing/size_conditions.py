@@ -152,7 +152,8 @@ def _without_bits() -> Iterator[None]:
     Raises:
         TraceError: In the block, where there is no other one.
     """
-    before = {name: vars(torch.SymInt)[name] for name in _BITS if name in vars(torch.SymInt)}
+    defined = vars(torch.SymInt)
+    before = {name: defined[name] for name in _BITS if name in defined}
 
     def other_than(name: str) -> Any:
         sign, compute = _BITS[name]

@@ -69,22 +69,25 @@ def find_limits(
     if _TEXTS[0] not in str(error):
         return {}
     conditions = conditions_at(network, axes, axes.example)
-    bounds = [each for each in conditions if _is_bound(each) and len(each.names()) == 1]
+    bounds = [condition for condition in conditions if _is_bound(condition)]
+    bounds = [condition for condition in bounds if len(condition.names()) == 1]
     limits = {}
-    for name in sorted({name for each in bounds for name in each.names()}):
-        own = [each for each in bounds if name in each.names()]
+    for name in sorted({name for condition in bounds for name in condition.names()}):
+        own = [condition for condition in bounds if name in condition.names()]
         start, (low, high) = axes.example[name], axes.limits[name]
         below = _extend(own, name, range(start, low - 1, -1))
         above = _extend(own, name, range(start, min(high, _LARGEST) + 1))
         limits[name] = below, high if above == _LARGEST else above
-    return {name: limit for name, limit in limits.items() if limit != axes.limits[name]}
+    changed = limits.items()
+    return {name: limit for name, limit in changed if limit != axes.limits[name]}
 
 
 def _extend(conditions: Sequence[Condition], name: str, lengths: Sequence[int]) -> int:
     """Return the last of some lengths before a condition has another result."""
     last = lengths[0]
     for length in lengths:
-        if any(value_of(each, {name: length}) is not each.result for each in conditions):
+        size = {name: length}
+        if any(value_of(condition, size) is not condition.result for condition in conditions):
             break
         last = length
     return last

@@ -76,7 +76,8 @@ def write_sizes(graph: fx.Graph) -> bool:
     Args:
         graph: Graph of a program whose nodes have their values; it is modified.
     """
-    written = [_write_sizes_of(graph, node, {node.target}) for node in list(graph.nodes)]
+    nodes = list(graph.nodes)
+    written = [_write_sizes_of(graph, node, {node.target}) for node in nodes]
     return any(written)
 
 
@@ -96,7 +97,8 @@ def _operands_of(node: fx.Node) -> dict[str, Any]:
     """Return the tensors and numbers that an operator computes with, by the names of parameters."""
     arguments = _list_arguments(node)
     types = _types_of(node.target) if arguments else {}
-    return {name: value for name, value in arguments.items() if types[name] in _NUMBERS | _TENSORS}
+    written_types = _NUMBERS | _TENSORS
+    return {name: value for name, value in arguments.items() if types[name] in written_types}
 
 
 def _list_arguments(node: fx.Node) -> dict[str, Any]:
@@ -105,7 +107,8 @@ def _list_arguments(node: fx.Node) -> dict[str, Any]:
     is_overload = isinstance(target, OpOverload)
     if not is_overload or target.namespace not in ("aten", "prims"):  # type: ignore[union-attr]
         return {}
-    arguments = dict(zip(_types_of(target), node.args, strict=False)) | node.kwargs
+    positional = zip(_types_of(target), node.args, strict=False)
+    arguments = dict(positional) | node.kwargs
     return {name: value for name, value in arguments.items() if name not in _NO_OPERANDS}
 
 
@@ -138,8 +141,9 @@ def _write_sizes_of(graph: fx.Graph, node: fx.Node, parents: set[Any]) -> bool:
     kind = _type_of(node, operands)
     if overload is None:
         return _decompose(graph, node, parents, decomposition_table.get(target))
-    tensors = {value.meta["val"].dtype for value in operands.values() if _is_tensor(value)}
-    if overload is node.target and {kind} | tensors == {torch.int64}:
+    tensors = [value for value in operands.values() if _is_tensor(value)]
+    kinds = {kind, *(value.meta["val"].dtype for value in tensors)}
+    if overload is node.target and kinds == {torch.int64}:
         return False  # sizes are int64
     types = _types_of(overload)
     written = {
@@ -147,8 +151,10 @@ def _write_sizes_of(graph: fx.Graph, node: fx.Node, parents: set[Any]) -> bool:
         for name, value in operands.items()
         if types[name] in _TENSORS and value is not None
     }
-    node.args = tuple(written.get(n, value) for n, value in zip(types, node.args, strict=False))
-    node.kwargs = {name: written.get(name, value) for name, value in node.kwargs.items()}
+    positional = zip(types, node.args, strict=False)
+    node.args = tuple(written.get(name, value) for name, value in positional)
+    named = node.kwargs.items()
+    node.kwargs = {name: written.get(name, value) for name, value in named}
     node.target = overload
     return True
 
@@ -163,7 +169,8 @@ def _type_of(node: fx.Node, operands: dict[str, Any]) -> torch.dtype:
     for value in operands.values():
         if _is_tensor(value):
             tensor: Tensor = value.meta["val"]
-            other: Any = torch.zeros((1,) * min(tensor.dim(), 1), dtype=tensor.dtype)
+            shape = (1,) * min(tensor.dim(), 1)
+            other: Any = torch.zeros(shape, dtype=tensor.dtype)
             if name_of(node) in _OF_THE_FIRST:
                 return tensor.dtype
         elif _is_size(value):
@@ -172,8 +179,10 @@ def _type_of(node: fx.Node, operands: dict[str, Any]) -> torch.dtype:
             other = value
         else:
             continue
-        dims = max(total.dim(), other.dim() if isinstance(other, Tensor) else 0)
-        total = torch.zeros((1,) * dims, dtype=torch.result_type(total, other))
+        other_dims = other.dim() if isinstance(other, Tensor) else 0
+        dims = max(total.dim(), other_dims)
+        dtype = torch.result_type(total, other)
+        total = torch.zeros((1,) * dims, dtype=dtype)
     return total.dtype
 
 
@@ -182,9 +191,11 @@ def _overload_of_tensors(node: fx.Node) -> Any:
     target: Any = node.target
     sized = [name for name, value in _operands_of(node).items() if _is_size(value)]
     packet = target.overloadpacket
-    for overload in (target, *(getattr(packet, name) for name in packet.overloads())):
+    overloads = [getattr(packet, name) for name in packet.overloads()]
+    expected = list(_types_of(target))
+    for overload in (target, *overloads):
         types = _types_of(overload)
-        if [*types] == [*_types_of(target)] and all(types[name] in _TENSORS for name in sized):
+        if list(types) == expected and all(types[name] in _TENSORS for name in sized):
             return overload
     return None
 

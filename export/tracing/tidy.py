@@ -39,7 +39,8 @@ def tidy(model: onnx.ModelProto, inputs: Sequence[Port], outputs: Sequence[Port]
         ordered = sorted(node.attribute, key=lambda attribute: attribute.name)
         del node.attribute[:]
         node.attribute.extend(ordered)
-    for value in [*model.graph.input, *model.graph.output, *model.graph.initializer]:
+    graph = model.graph
+    for value in [*graph.input, *graph.output, *graph.initializer]:
         del value.metadata_props[:]
         value.doc_string = ""
     del model.graph.value_info[:]
@@ -62,7 +63,8 @@ def site_path(node: onnx.NodeProto) -> str:
 
 def innermost_module(scopes: str) -> str:
     """Return the path of the innermost module of the property `SCOPES` of a node, or ""."""
-    return next((scope for scope in reversed(ast.literal_eval(scopes)[:-1]) if scope), "")
+    modules = ast.literal_eval(scopes)[:-1]
+    return next((scope for scope in reversed(modules) if scope), "")
 
 
 def _name_axes(value: onnx.ValueInfoProto, port: Port, factor: int) -> None:

@@ -47,7 +47,12 @@ _NEWEST_IN_PIECES = 22
 
 
 def trace_graph(
-    network: nn.Module, facts: Facts, opset: int, *, fused: bool = False, once: bool = True
+    network: nn.Module,
+    facts: Facts,
+    opset: int,
+    *,
+    fused: bool = False,
+    once: bool = True,
 ) -> ir.Model:
     """Return the graph of a network, not optimized; arguments as of `trace_network`.
 
@@ -79,7 +84,12 @@ def _raise_refusal(error: BaseException | None) -> None:
 
 
 def graph_of(
-    network: nn.Module, facts: Facts, opset: int, *, fused: bool = False, once: bool = True
+    network: nn.Module,
+    facts: Facts,
+    opset: int,
+    *,
+    fused: bool = False,
+    once: bool = True,
 ) -> ir.Model:
     """Return the graph of a network, which is not optimized; arguments as of `trace_network`.
 
@@ -87,7 +97,8 @@ def graph_of(
         TraceError: It took more processor time than `limit_traces` allows.
         Exception: Any error of PyTorch's tracer.
     """
-    names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
+    input_names = [port.name for port in facts.inputs]
+    names = (input_names, [port.name for port in facts.outputs])
     with _trace_plainly(), within_limit(facts.inputs):
         program, copied = program_of(network, facts, once=once)
     axes = FreeAxes.of(program, [port.free_axes() for port in facts.inputs])
@@ -168,7 +179,9 @@ def _squeeze(node: ir.Node, values: Any) -> Any:
     """Return the squeezed values, or None if the axes are no constant."""
     places = node.inputs[1] if len(node.inputs) == 2 else None
     axes = None if places is None else ir.convenience.get_const_tensor(places)
-    return None if axes is None else values.squeeze(tuple(axes.numpy().reshape(-1)))
+    if axes is None:
+        return None
+    return values.squeeze(tuple(axes.numpy().reshape(-1)))
 
 
 def trace_piece(
@@ -213,7 +226,10 @@ def trace_piece(
 
 
 def _write(
-    program: torch.export.ExportedProgram, opset: int, inputs: Sequence[str], outputs: Sequence[str]
+    program: torch.export.ExportedProgram,
+    opset: int,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
 ) -> torch.onnx.ONNXProgram | None:
     """Return a program as ONNX; it is decomposed only if an operator has no translation."""
     convert = functools.partial(
