@@ -19,6 +19,7 @@ from ..core.option_kinds import (
     parse_whole,
     require_count,
 )
+from ..core.text import join_sides
 from ..runtime.options import OVERWRITE
 from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan
@@ -49,7 +50,7 @@ class Shape(Option):
         integers = isinstance(value, (tuple, list)) and all(type(size) is int for size in value)
         if not integers or min(value, default=0) < 1:
             raise self.make_error(name, value)
-        text = "x".join(map(str, value))
+        text = join_sides(value)
         require_count(name, text, math.prod(value), "values", _MAX_VALUES)
         return tuple(value)
 

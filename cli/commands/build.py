@@ -13,6 +13,7 @@ from ...core.option import Options, option
 from ...core.option_kinds import File, Switch, Text
 from ...core.ports.image_sizes import ImageSizes
 from ...core.ports.port import Size
+from ...core.text import join_sides
 from ...runtime.session_spec import SessionSpec
 from ..console import echo, print_json, steps
 from ..flags.option_flags import add_options, add_output_arguments, option_values
@@ -182,7 +183,7 @@ def _print_verdict(model: EngineModel, verdict: DryRunReport) -> None:
     rows.append(("checked", ", ".join(verdict.checked) or "nothing"))
     if verdict.shapes:
         shapes = [next(iter(case.inputs.values())) for case in verdict.shapes]
-        rows.append(("shapes", ", ".join("x".join(map(str, shape)) for shape in shapes)))
+        rows.append(("shapes", ", ".join(join_sides(shape) for shape in shapes)))
     rows += [("note", note) for note in verdict.notes]
     rows.append(("not shown", NOT_SHOWN))
     for name, text in rows:

@@ -12,6 +12,7 @@ from ...core.errors import BackendUnavailableError, NystraError, UnsupportedMode
 from ...core.metadata import ModelMetadata, key_of
 from ...core.option import Options, option
 from ...core.option_kinds import Choice, Folder
+from ...core.text import join_sides
 from ..console import echo, print_json, print_table, steps, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
 from ..flags.option_flags import (
@@ -162,7 +163,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
 
 
 def _window(sides: tuple[int, ...] | None) -> str:
-    return "no window" if sides is None else f"window {'x'.join(map(str, sides))}"
+    return "no window" if sides is None else f"window {join_sides(sides)}"
 
 
 def _inspect_model(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from ..option import Option
 from ..option_kinds import parse_whole
+from ..text import join_sides
 
 Shape = tuple[int, ...]
 
@@ -34,7 +35,7 @@ class InputShapes(Option):
 
     def show(self, value: Mapping[str, Shape]) -> str:
         """Return shapes as text, in the form of trtexec."""
-        return ",".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in value.items())
+        return ",".join(f"{name}:{join_sides(shape)}" for name, shape in value.items())
 
     def _convert(self, name: str, value: Any) -> dict[str, Shape]:
         if isinstance(value, str):

@@ -11,6 +11,7 @@ from ..errors import NystraError
 from ..json_text import is_number
 from ..option import Option
 from ..plain_text import PLAIN_NAME, is_plain_name
+from ..text import join_sides
 
 Size: TypeAlias = Mapping[str, int]
 """Lengths by the name of an axis: ``{"height": 64, "width": 80}``."""
@@ -215,7 +216,7 @@ def image_size(height: int, width: int) -> dict[str, int]:
 
 def size_text(size: Size) -> str:
     """Return a size in words: ``64x80``."""
-    return "x".join(map(str, size.values()))
+    return join_sides(size.values())
 
 
 _LARGEST = 1e9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...core.files.reading import utf8_path
+from ...core.text import join_sides
 from ...runtime.session import Session
 from ..host_model import host_problems
 
@@ -37,14 +38,11 @@ def vapoursynth_problems(session: Session) -> list[str]:
     )
     sides = [length if isinstance(length, int) else _SIDE for length in shape[2:]]
     output = bare.get_outputs()[0].shape[2:]
-    size = "x".join(map(str, sides))
+    size = join_sides(sides)
     if not all(isinstance(length, int) for length in output):
-        return [f"with an input of {size} its output is {'x'.join(map(str, output))}, not numbers"]
+        return [f"with an input of {size} its output is {join_sides(output)}, not numbers"]
     if any(large % small for large, small in zip(output, sides, strict=True)):
         return [
-            (
-                f"for {size} pixels it returns {'x'.join(map(str, output))}, which is not an "
-                "integer multiple"
-            )
+            f"for {size} pixels it returns {join_sides(output)}, which is not an integer multiple"
         ]
     return []

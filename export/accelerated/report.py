@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...core.text import milliseconds
+from ...core.text import join_sides, milliseconds
 
 MODULE = "module"
 """The name of the module as it is."""
@@ -48,7 +48,7 @@ class Acceleration:
 
     def __str__(self) -> str:
         """Return it in words, one sentence a line."""
-        shapes = ", ".join("x".join(map(str, shape)) for shape in self.shapes) or "all inputs"
+        shapes = ", ".join(join_sides(shape) for shape in self.shapes) or "all inputs"
         lines = [f"the unchanged module computes {shapes}"]
         if self.way != MODULE:
             same = "the same but for rounding" if self.equal else "not the same"

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...core.option import option
 from ...core.option_kinds import Choice, Grid
+from ...core.text import join_sides
 from ...models.geometry import TokenGeometry, WindowGeometry
 from ...plugins.operators.pinv.schema import SCHEMA
 from ...plugins.operators.window_schema import MAX_LANDMARKS, cuts_a_cell
@@ -79,7 +80,7 @@ class Landmarks(Windowed):
             return ""
         for grid in (geometry.query_grid, geometry.key_grid):
             if any(parts > side for parts, side in zip(self.on(grid), grid, strict=True)):
-                sides = "x".join(map(str, grid))
+                sides = join_sides(grid)
                 return f"more landmarks than rows or columns of the {sides} grid of tokens"
         return ""
 

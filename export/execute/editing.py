@@ -46,7 +46,8 @@ class NodeWriter:
         **attributes: Any,
     ) -> str:
         """Add a node with one output, and return the name of this."""
-        self.nodes.append(helper.make_node(operator, inputs, [output], name or None, **attributes))
+        node = helper.make_node(operator, inputs, [output], name or None, **attributes)
+        self.nodes.append(node)
         return output
 
     def constant(self, name: str, values: Any) -> str:

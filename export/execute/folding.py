@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...core.arrays import Array
+from ...core.text import join_sides
 from ...runtime.ort_values import copy_to_ort
 from .inference import infer
 from .parts import (
@@ -77,7 +78,8 @@ class Folding:
         """
         graph = self.model.graph
         sized = self.sized
-        infer(self.model, self.feeds, self.results, sized.shapes, sized.types, sized.data)
+        data = sized.data
+        infer(self.model, self.feeds, self.results, sized.shapes, sized.types, data)
         _refuse_large(graph, sized, self._last)
         values = self.values()
         nodes = self._find_next(with_shapes=True) or self._find_next(with_shapes=False)
@@ -165,7 +167,8 @@ class Folding:
             else:
                 if with_shapes and not is_shaped(node, sized.shapes):
                     continue
-                if not all(is_stored(v) or v.name in available for v in self._read(node)):
+                read = self._read(node)
+                if not all(is_stored(value) or value.name in available for value in read):
                     continue
                 nodes[node] = {}
             available |= {str(value.name) for value in node.outputs}
@@ -173,8 +176,11 @@ class Folding:
 
     def _is_large(self, node: ir.Node) -> bool:
         """Return whether all results of a node are known to be large."""
-        shapes = [self.sized.shapes.get(str(value.name), ()) for value in node.outputs]
-        return not graphs_of(node) and all(math.prod(shape) > _LARGE for shape in shapes)
+        if graphs_of(node):
+            return False
+        names = [str(value.name) for value in node.outputs]
+        shapes = [self.sized.shapes.get(name, ()) for name in names]
+        return all(math.prod(shape) > _LARGE for shape in shapes)
 
     def _cast_type(self, node: ir.Node) -> int | None:
         """Return the type that a ``CastLike`` casts to; None for another node, or if unknown."""
@@ -195,16 +201,17 @@ class Folding:
         if kind is None:
             return node
         outputs = [ir.Value(name=node.outputs[0].name)]
-        return ir.Node("", "Cast", node.inputs[:1], [ir.AttrInt64("to", kind)], outputs=outputs)
+        to = ir.AttrInt64("to", kind)
+        return ir.Node("", "Cast", node.inputs[:1], [to], outputs=outputs)
 
 
 def _read_size(node: ir.Node, shape: tuple[int, ...]) -> Values:
     start = node.attributes.get("start")
     end = node.attributes.get("end")
-    cut = shape[
-        slice(None if start is None else start.as_int(), None if end is None else end.as_int())
-    ]
-    array = np.array(cut if node.op_type == "Shape" else math.prod(shape), np.int64)
+    first = None if start is None else start.as_int()
+    last = None if end is None else end.as_int()
+    size = math.prod(shape) if node.op_type == "Size" else shape[first:last]
+    array = np.array(size, np.int64)
     return {str(node.outputs[0].name): copy_to_ort(array)}
 
 
@@ -223,11 +230,14 @@ def is_shaped(node: ir.Node, shapes: Mapping[str, tuple[int, ...]]) -> bool:
 def add_shapes(results: Values, sized: Sized) -> None:
     """Add the shapes and types of tensors."""
     for name, value in results.items():
-        sized.shapes[name], sized.types[name] = tuple(value.shape()), value.element_type()
+        sized.shapes[name] = tuple(value.shape())
+        sized.types[name] = value.element_type()
 
 
 def _refuse_large(
-    graph: ir.Graph, sized: Sized, last: Mapping[ir.Node, Sequence[ir.Value]]
+    graph: ir.Graph,
+    sized: Sized,
+    last: Mapping[ir.Node, Sequence[ir.Value]],
 ) -> None:
     """Raise TooLargeError for tensors that are too large by their inferred shapes.
 
@@ -246,7 +256,7 @@ def _refuse_large(
         for value in node.outputs:
             count = math.prod(sized.shapes.get(str(value.name), ()))
             if count > MOST_ELEMENTS:
-                sides = "x".join(map(str, sized.shapes[str(value.name)]))
+                sides = join_sides(sized.shapes[str(value.name)])
                 raise TooLargeError(
                     f"{node.op_type} {value.name!r:.80} gives {sides}, expected at most "
                     f"{MOST_ELEMENTS} elements"

@@ -62,7 +62,8 @@ def infer(
             initializer.name = str(value.name)
             proto.graph.initializer.append(initializer)
         else:
-            proto.graph.input.append(make(str(value.name), int(tensor.dtype), tensor.shape.numpy()))
+            shape = tensor.shape.numpy()
+            proto.graph.input.append(make(str(value.name), int(tensor.dtype), shape))
     nodes = [
         node
         for node in model.graph
@@ -75,12 +76,14 @@ def infer(
         if name in data and name in shapes and name not in feeds:
             proto.graph.input.append(make(name, types[name], shapes[name]))
     proto.graph.node.extend(map(ir.serde.serialize_node, nodes))
-    for name, result in (item for results in computed.values() for item in results.items()):
+    every_result = [item for results in computed.values() for item in results.items()]
+    for name, result in every_result:
         if math.prod(result.shape()) <= _SMALL:
             tensor = onnx.numpy_helper.from_array(copy_from_ort(result), name)
             proto.graph.initializer.append(tensor)
         else:
-            proto.graph.input.append(make(name, result.element_type(), result.shape()))
+            kind = result.element_type()
+            proto.graph.input.append(make(name, kind, result.shape()))
     proto.graph.output.extend(
         onnx.ValueInfoProto(name=value.name)
         for value in model.graph.outputs

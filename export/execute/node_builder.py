@@ -34,7 +34,8 @@ class NodeBuilder:
     def op(self, operator: str, *inputs: Any, domain: str = "", **attributes: Any) -> ir.Value:
         """Add a node with one result; inputs that are no values become constants."""
         values = [self._as_value(value) for value in inputs]
-        return self.node(domain, operator, values, ir.convenience.convert_attributes(attributes))
+        attrs = ir.convenience.convert_attributes(attributes)
+        return self.node(domain, operator, values, attrs)
 
     def node(
         self,
@@ -52,7 +53,8 @@ class NodeBuilder:
 
     def like(self, node: ir.Node, inputs: Sequence[ir.Value | None], **changed: Any) -> ir.Value:
         """Add a copy of a node with other inputs, and some attributes changed; None removes one."""
-        own = {name: attr for name, attr in node.attributes.items() if name not in changed}
+        present = node.attributes.items()
+        own = {name: attr for name, attr in present if name not in changed}
         new = {name: value for name, value in changed.items() if value is not None}
         attributes = [*own.values(), *ir.convenience.convert_attributes(new)]
         return self.node(node.domain, node.op_type, inputs, attributes)

@@ -107,7 +107,8 @@ def find_names_read(node: onnx.NodeProto) -> set[str]:
 
 def find_names_read_in(graph: onnx.GraphProto) -> set[str]:
     """Return the names of the values that a node, a subgraph of one, or an output reads."""
-    return {value.name for value in graph.output}.union(*map(find_names_read, graph.node))
+    names = {value.name for value in graph.output}
+    return names.union(*map(find_names_read, graph.node))
 
 
 def find_last_uses(nodes: Iterable[ir.Node]) -> dict[ir.Node, list[ir.Value]]:
@@ -136,9 +137,8 @@ def cut_into_parts(
     """
     if any(node.op_type.startswith(_NO_TENSORS) for node in nodes):
         size = max(len(nodes), 1)
-    return make_parts(
-        [nodes[start : start + size] for start in range(0, len(nodes), size)], requested
-    )
+    starts = range(0, len(nodes), size)
+    return make_parts([nodes[start : start + size] for start in starts], requested)
 
 
 def make_parts(groups: Sequence[Sequence[ir.Node]], requested: Collection[str]) -> list[Part]:
@@ -146,7 +146,8 @@ def make_parts(groups: Sequence[Sequence[ir.Node]], requested: Collection[str]) 
     needed = set(requested)
     parts = []
     for group in reversed(groups):
-        outputs = {str(v.name) for node in group for v in node.outputs if v.name}
+        results = [value for node in group for value in node.outputs]
+        outputs = {str(value.name) for value in results if value.name}
         read = dict.fromkeys(
             str(value.name)
             for node in group
@@ -162,7 +163,8 @@ def make_parts(groups: Sequence[Sequence[ir.Node]], requested: Collection[str]) 
 def halve(part: Part) -> list[Part]:
     """Return a part of several nodes as two parts, which keep fewer values at one time."""
     middle = len(part.nodes) // 2
-    return make_parts([part.nodes[:middle], part.nodes[middle:]], part.gives)
+    first = part.nodes[:middle]
+    return make_parts([first, part.nodes[middle:]], part.gives)
 
 
 class PartRunner:
@@ -357,7 +359,8 @@ def _is_number(kind: int) -> bool:
 def _bytes(value: OrtValue) -> int:
     if not value.is_tensor():
         return 0
-    return math.prod(value.shape()) * max(ir.DataType(value.element_type()).bitwidth // 8, 1)
+    bits = ir.DataType(value.element_type()).bitwidth
+    return math.prod(value.shape()) * max(bits // 8, 1)
 
 
 def _free_unused() -> None:
@@ -375,7 +378,8 @@ def _smallest_session() -> onnxruntime.InferenceSession:
         [],
         [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [])],
     )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)])
+    opset = onnx.helper.make_opsetid("", 20)
+    model = onnx.helper.make_model(graph, opset_imports=[opset])
     model.ir_version = 8
     return open_session(model, bounded=True)
 

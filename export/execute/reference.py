@@ -23,10 +23,12 @@ def compute_node(node: onnx.NodeProto, inputs: Sequence[Array | None], opset: in
     nameless.CopyFrom(node)
     nameless.name = ""
     del nameless.metadata_props[:]
-    nameless.input[:] = [f"i{place}" if name else "" for place, name in enumerate(node.input)]
+    names = enumerate(node.input)
+    nameless.input[:] = [f"i{place}" if name else "" for place, name in names]
     nameless.output[:] = [f"o{place}" for place in range(len(node.output))]
     feeds = {f"i{place}": array for place, array in enumerate(inputs) if array is not None}
-    results = _open_reference(nameless.SerializeToString(), opset).run(None, feeds, attributes={})
+    evaluator = _open_reference(nameless.SerializeToString(), opset)
+    results = evaluator.run(None, feeds, attributes={})
     return [np.asarray(array) for array in results]
 
 

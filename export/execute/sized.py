@@ -98,10 +98,10 @@ class _Large:
             (part,) = make_parts([needed], [name])
             constant = self.runner.run(part, computed)[name]
         self.recent[name] = constant
-        while (
-            len(self.recent) > 1
-            and sum(4 * math.prod(value.shape()) for value in self.recent.values()) > _MOST_KEPT
-        ):
+        while len(self.recent) > 1:
+            sizes = [math.prod(value.shape()) for value in self.recent.values()]
+            if 4 * sum(sizes) <= _MOST_KEPT:
+                break
             del self.recent[next(iter(self.recent))]
         return constant
 
@@ -126,7 +126,8 @@ def find_pixel_values(graph: ir.Graph) -> frozenset[str]:
             continue
         random = node.op_type.startswith(RANDOM)
         read = node.inputs[:1] if node.op_type == "CastLike" else find_reads(node)
-        if random or any(value is not None and str(value.name) in data for value in read):
+        names = [str(value.name) for value in read if value is not None]
+        if random or any(name in data for name in names):
             data.update(str(value.name) for value in node.outputs if value.name)
     return frozenset(data)
 
@@ -167,7 +168,8 @@ def infer_sizes(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
 def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
     nodes = list(model.graph)
     values = {name: copy_to_ort(array) for name, array in feeds.items()}
-    outputs = {str(value.name) for node in nodes for value in node.outputs if value.name}
+    results_of_all = [value for node in nodes for value in node.outputs]
+    outputs = {str(value.name) for value in results_of_all if value.name}
     last = find_last_uses(nodes)
     constants = {str(value.name) for value in model.graph.outputs}
     for node in nodes:  # what is combined with pixels; what only that is made of may be large
@@ -187,7 +189,8 @@ def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
             continue
         tensors = {name: value for name, value in results.items() if value.is_tensor()}
         add_shapes(tensors, sized)
-        sized._constants.update((name, tensors[name]) for name in tensors.keys() & constants)
+        found = tensors.keys() & constants
+        sized._constants.update((name, tensors[name]) for name in found)
         values |= results
         del results, tensors  # the next part runs without what is read no longer
         forget(part, last, values)

@@ -44,11 +44,14 @@ def put_channels_first(model: onnx.ModelProto, names: Collection[str]) -> None:
     inputs = [value for value in find_inputs(model) if value.name in names]
     outputs = [value for value in graph.output if value.name in names]
     unused = _find_unused_names(graph)
-    inner = {value.name: unused(value.name) for value in (*inputs, *outputs)}
-    names = {other: own for own, other in inner.items()}
+    inner: dict[str, str] = {}
+    original_names: dict[str, str] = {}
+    for value in (*inputs, *outputs):
+        inner[value.name] = unused(value.name)
+        original_names[inner[value.name]] = value.name
     rename_values(graph, inner)
     for value in outputs:
-        value.name = names[value.name]
+        value.name = original_names[value.name]
     first = [_transpose(value.name, inner[value.name], _TO_LAST) for value in inputs]
     last = [_transpose(inner[value.name], value.name, _TO_FIRST) for value in outputs]
     replace_nodes(graph, [*first, *graph.node, *last])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...core.errors import NystraError, UnsupportedModelError
 from ...core.ports.port import size_text
+from ...core.text import join_sides
 from ...models.facts import Facts
 
 
@@ -23,7 +24,8 @@ def fix_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
                 f"`static` has {len(static)} numbers, expected {len(first.axes)}: "
                 f"{', '.join(first.axes)}"
             )
-        if first.channels not in (None, channels := static[first.axes.index("channels")]):
+        channels = static[first.axes.index("channels")]
+        if first.channels not in (None, channels):
             raise NystraError(
                 f"`static` has {channels} channels, the network {first.channels}: it is "
                 f"{', '.join(first.axes)}"
@@ -33,6 +35,6 @@ def fix_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
         shape = first.shape({})
         raise UnsupportedModelError(
             f"the network takes {size_text(facts.sides)} only (its position embedding is "
-            f"absolute): give `static` {'x'.join(map(str, shape))}"
+            f"absolute): give `static` {join_sides(shape)}"
         )
     return facts

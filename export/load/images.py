@@ -50,7 +50,8 @@ class Images:
     @property
     def seen(self) -> dict[str, Feeds]:
         """The samples that are not held out."""
-        return {name: feeds for name, feeds in self.samples.items() if name not in self.held_out}
+        samples = self.samples.items()
+        return {name: feeds for name, feeds in samples if name not in self.held_out}
 
 
 def photographs() -> dict[str, Path]:
@@ -135,7 +136,8 @@ def calibration_images(folder: Path | None) -> list[Path]:
         return list(photographs().values())
     if not folder.is_dir():
         raise NystraError(f"`calibrate` {folder} is not a folder")
-    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in READ_SUFFIXES)
+    files = sorted(folder.iterdir())
+    paths = [path for path in files if path.suffix.lower() in READ_SUFFIXES]
     if not paths:
         raise NystraError(f"`calibrate` {folder} holds no images ({', '.join(READ_SUFFIXES)})")
     return paths
@@ -149,7 +151,10 @@ def sample_side(facts: Facts) -> int:
 def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:
     """Return the inputs by name for the middle of an image (H, W, C) in 0..1."""
     sizes = own_sizes(facts.inputs, size)
-    return {port.name: _MAKERS[port.role](port, pixels, sizes) for port in facts.inputs}
+    feeds = {}
+    for port in facts.inputs:
+        feeds[port.name] = _MAKERS[port.role](port, pixels, sizes)
+    return feeds
 
 
 def _prepare(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Feeds:
@@ -157,7 +162,8 @@ def _prepare(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Feed
     image = prepare(pixels, preprocessing, port.channels or 3)
     if port.sides is not None:
         image = _crop(image, *port.sides.values())
-    return {port.name: np.repeat(image, port.lengths.get("batch", 1), axis=0)}
+    batch = port.lengths.get("batch", 1)
+    return {port.name: np.repeat(image, batch, axis=0)}
 
 
 def _photograph(port: Port, pixels: Pixels, size: Size) -> Pixels:
@@ -165,7 +171,8 @@ def _photograph(port: Port, pixels: Pixels, size: Size) -> Pixels:
 
 
 def _mirror(port: Port, pixels: Pixels, size: Size) -> Pixels:
-    return _crop_batch(_planes(pixels, port.channels or 3)[:, :, :, ::-1], port.shape(size))
+    image = _planes(pixels, port.channels or 3)
+    return _crop_batch(image[:, :, :, ::-1], port.shape(size))
 
 
 def _example(port: Port, _pixels: Pixels, size: Size) -> Pixels:
@@ -175,7 +182,8 @@ def _example(port: Port, _pixels: Pixels, size: Size) -> Pixels:
 def _frames(port: Port, pixels: Pixels, size: Size) -> Pixels:
     batch, frames, *shape = port.shape(size)
     still = _crop_batch(_planes(pixels, port.channels or 3), (batch, *shape))
-    return np.stack([np.roll(still, place, axis=-1) for place in range(frames)], axis=1)
+    rolled = [np.roll(still, place, axis=-1) for place in range(frames)]
+    return np.stack(rolled, axis=1)
 
 
 _MAKERS: dict[str, Callable[[Port, Pixels, Size], Pixels]] = {
@@ -191,7 +199,8 @@ def _crop_batch(image: Pixels, shape: Sequence[int]) -> Pixels:
     """Return a batch of crops of an image, each moved by one pixel more."""
     batch, _, height, width = shape
     middle = _crop(image, height, width)
-    return np.concatenate([np.roll(middle, place, axis=-1) for place in range(batch)])
+    rolled = [np.roll(middle, place, axis=-1) for place in range(batch)]
+    return np.concatenate(rolled)
 
 
 def _planes(pixels: Pixels, channels: int) -> Pixels:
@@ -200,7 +209,8 @@ def _planes(pixels: Pixels, channels: int) -> Pixels:
         pixels = pixels.mean(axis=2, keepdims=True)
     elif pixels.shape[2] != channels:
         pixels = np.repeat(pixels[:, :, :1], channels, axis=2)
-    image = np.round(pixels * 255.0).transpose(2, 0, 1)[None] / 255.0
+    levels = np.round(pixels * 255.0) / 255.0
+    image = levels.transpose(2, 0, 1)[None]
     return np.ascontiguousarray(image, dtype=np.float32)
 
 
@@ -214,5 +224,8 @@ def _crop(image: Pixels, height: int, width: int) -> Pixels:
     ]
     if any(after for _, after in pads):
         image = np.pad(image, pads, mode="symmetric")
-    top, left = (image.shape[2] - height) // 2, (image.shape[3] - width) // 2
-    return np.ascontiguousarray(image[:, :, top : top + height, left : left + width])
+    top = (image.shape[2] - height) // 2
+    left = (image.shape[3] - width) // 2
+    rows = slice(top, top + height)
+    columns = slice(left, left + width)
+    return np.ascontiguousarray(image[:, :, rows, columns])

@@ -57,7 +57,8 @@ def _split_directly(graph: ir.Graph) -> None:
         for item in items:
             place = ir.convenience.get_const_tensor(item.inputs[1])  # type: ignore[arg-type]
             output = split.outputs[int(place.numpy())]  # type: ignore[union-attr]
-            output.shape, output.type = item.outputs[0].shape, item.outputs[0].type
+            output.shape = item.outputs[0].shape
+            output.type = item.outputs[0].type
             ir.convenience.replace_all_uses_with(item.outputs[0], output)
             graph.remove(item, safe=True)
         graph.remove(node, safe=True)
@@ -71,7 +72,10 @@ def _sizes(node: ir.Node) -> list[int] | None:
     sizes: list[int] | int = constant.numpy().tolist()
     if isinstance(sizes, list):
         return sizes
-    length = None if source.shape is None else source.shape[node.attributes["axis"].as_int()]
+    axis = node.attributes["axis"].as_int()
+    length = None if source.shape is None else source.shape[axis]
     if not isinstance(length, int):
         return None
-    return [*[sizes] * (length // sizes), *[length % sizes] * (length % sizes > 0)]
+    rest = length % sizes
+    equal = [sizes] * (length // sizes)
+    return [*equal, rest] if rest else equal

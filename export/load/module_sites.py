@@ -131,7 +131,9 @@ def not_searched(loaded: LoadedModel) -> LoadedModel:
 
 def _with_unserved(loaded: LoadedModel, sentences: Sequence[str]) -> LoadedModel:
     return replace(
-        loaded, warnings=(*loaded.warnings, *sentences), unserved=(*loaded.unserved, *sentences)
+        loaded,
+        warnings=(*loaded.warnings, *sentences),
+        unserved=(*loaded.unserved, *sentences),
     )
 
 
@@ -247,10 +249,15 @@ class _Operators(TorchDispatchMode):
 
     def __init__(self, *, ends_at_softmax: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.count, self._ends_at_softmax = 0, ends_at_softmax
+        self.count = 0
+        self._ends_at_softmax = ends_at_softmax
 
     def __torch_dispatch__(
-        self, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+        self,
+        func: object,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: object = None,
     ) -> object:
         name = str(func)
         self.count += 1
@@ -285,7 +292,8 @@ def _has_loops(network: nn.Module, facts: Facts) -> bool:
     It loops over rows, columns or windows then, and no graph serves every size.
     """
     pairs = [[images_of(facts, units) for units in pair] for pair in _COUNTED]
-    small, large = next((pair for pair in pairs if pair[0][0].shape != pair[1][0].shape), pairs[-1])
+    differing = [pair for pair in pairs if pair[0][0].shape != pair[1][0].shape]
+    small, large = differing[0] if differing else pairs[-1]
     try:
         fewer, more = _run_observed(network, small), _run_observed(network, large)
     except Exception:  # noqa: BLE001 - the trace reports the error

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from ...core.errors import NystraError
+from ...core.text import join_sides
 from ...models.facts import Facts
 from ...models.loading import LoadedModel, load
 from ...models.own.network import OwnNetwork
@@ -48,7 +49,9 @@ def load_for(
 
         loaded = load_onnx(source, hyper, static, opset)
     else:
-        sides = None if static is None or len(static) < _MAP_AXES else (static[-2], static[-1])
+        sides = None
+        if static is not None and len(static) >= _MAP_AXES:
+            sides = (static[-2], static[-1])
         loaded = load(source, plan_window=plan.window, probe_size=sides, **hyper)
     if is_onnx(source) or loaded.facts.window is not None:  # otherwise a window may still be found
         _check_window(plan, loaded)
@@ -114,7 +117,7 @@ def load_trained_window(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Mod
 
 
 def _text(window: Sequence[int] | None) -> str:
-    return "no common one" if window is None else "x".join(map(str, window))
+    return "no common one" if window is None else join_sides(window)
 
 
 def _static_frames(facts: Facts, static: Sequence[int] | None) -> int | None:

@@ -72,7 +72,8 @@ class _Trial:
         for port in self.others:
             if "batch" in port.axes and "batch" not in port.lengths:
                 batch = port.axes.index("batch")
-                examples[port.name] = np.repeat(examples[port.name], len(pixels), axis=batch)
+                images = len(pixels)
+                examples[port.name] = np.repeat(examples[port.name], images, axis=batch)
         feeds = {self.image.name: pixels, **examples}
         for port in self.session.facts.inputs:
             if has_channels_last(port):
@@ -144,7 +145,8 @@ def facts_of(path: Path) -> FileFacts:
 
 def _describe_fixed_axes(image: Port, facts: Facts) -> tuple[str, ...]:
     read = facts.inputs[0].lengths
-    fixed = [axis for axis in image.axes if axis in {*read} - {*image.lengths, "channels"}]
+    further = {*read} - {*image.lengths, "channels"}
+    fixed = [axis for axis in image.axes if axis in further]
     if not fixed:
         return ()
     lengths = ", ".join(f"{axis} {read[axis]}" for axis in fixed)
@@ -161,9 +163,11 @@ def _measure(run: _Trial, result: Port) -> Facts:
 def _ports(path: Path, session: Session) -> list[Port]:
     """Return the ports of the inputs of a file, the image first; channels come before sides."""
     ports = [channels_first(port) for port in session.facts.inputs]
-    maps = [p for p in ports if len(p.axes) == len(IMAGE_AXES) and p.dtype.startswith("float")]
+    maps = [port for port in ports if len(port.axes) == len(IMAGE_AXES)]
+    maps = [port for port in maps if port.dtype.startswith("float")]
     colored = [port for port in maps if port.channels != 1]
-    image = next(iter([p for p in ports if p.role == "image"] or colored or maps or ports))
+    images = [port for port in ports if port.role == "image"]
+    image = (images or colored or maps or ports)[0]
     if image.role != "image" and image not in maps:
         raise UnsupportedModelError(
             f"{path} takes {image.name!r} of {len(image.axes)} axes, expected one image "
@@ -175,17 +179,18 @@ def _ports(path: Path, session: Session) -> list[Port]:
             f"({', '.join(IMAGE_AXES)}), or channels last: nystra run uses the file as it is; to "
             "export it, write it without the nodes that cast and squeeze"
         )
-    sides = {
-        tensor.name: [tensor.shape[port.axes.index(axis)] for axis in SIDES if port.has_sides]
-        for tensor, port in zip(session.inputs, session.facts.inputs, strict=True)
-    }
-    others = [
-        replace(_beside_image(path, port), own_size=sides[port.name] != sides[image.name])
-        if port.axes == IMAGE_AXES
-        else _beside_image(path, port)
-        for port in ports
-        if port is not image
-    ]
+    sides = {}
+    for tensor, port in zip(session.inputs, session.facts.inputs, strict=True):
+        axes = [port.axes.index(axis) for axis in SIDES if port.has_sides]
+        sides[tensor.name] = [tensor.shape[axis] for axis in axes]
+    others = []
+    for port in ports:
+        if port is image:
+            continue
+        other = _beside_image(path, port)
+        if port.axes == IMAGE_AXES:
+            other = replace(other, own_size=sides[port.name] != sides[image.name])
+        others.append(other)
     return [replace(image, role="image", dtype="float32", own_size=False), *others]
 
 
@@ -194,9 +199,11 @@ def _beside_image(path: Path, port: Port) -> Port:
     if port.axes == IMAGE_AXES and dtype == "float32":
         role = "mask" if port.channels == 1 else "reference"
         return replace(port, role=role, dtype=dtype, range=UNIT)
-    per_token = dtype == "bool" or not set(port.axes[1:]) <= set(port.lengths)
+    lengths_are_fixed = set(port.axes[1:]) <= set(port.lengths)
+    per_token = dtype == "bool" or not lengths_are_fixed
     pair = PER_TOKEN_AXES if per_token else VECTOR_AXES
-    axes = {1: NUMBER_AXES, 2: pair, 3: TOKENS_AXES}.get(len(port.axes))
+    axes_of_rank = {1: NUMBER_AXES, 2: pair, 3: TOKENS_AXES}
+    axes = axes_of_rank.get(len(port.axes))
     if axes is None or dtype not in ("float32", "int32", "int64", "bool"):
         raise UnsupportedModelError(
             f"{path} takes {port.name!r}, {port.dtype} ({', '.join(port.axes)}), beside its image: "
@@ -216,7 +223,8 @@ def _with_real_batch(run: _Trial, facts: Facts) -> Facts:
     image = facts.inputs[0]
     if "batch" in image.lengths:
         return facts
-    if is_batched(run, image.shape({**facts.test_size(), "batch": 2})):
+    two_images = {**facts.test_size(), "batch": 2}
+    if is_batched(run, image.shape(two_images)):
         return facts
     one = {"batch": 1}
     inputs, outputs = (
@@ -288,14 +296,16 @@ def _other(run: _Trial, result: Port) -> Facts:
         if axis not in image.lengths:
             steps[axis] = _step(run, replace(image, lengths=lengths), side, axis)
     fixed = {axis: side[axis] for axis, step in steps.items() if step is None}
-    multiple = max([step for step in steps.values() if step is not None], default=1)
+    free_steps = [step for step in steps.values() if step is not None]
+    image = replace(image, lengths=lengths | fixed, multiple=max(free_steps, default=1))
+    classes = {"classes": output.shape[-1]}
     is_logits = result.axes == LOGITS_AXES
     axes = ARRAY_AXES[:1] + ARRAY_AXES[1 - output.ndim :]
     return Facts(
         architecture=ARCHITECTURE,
         task="classification" if is_logits else "other",
-        inputs=(replace(image, lengths=lengths | fixed, multiple=multiple), *run.others),
-        outputs=(Port(result.name, "logits", axes, {"classes": output.shape[-1]}, range=None),),
+        inputs=(image, *run.others),
+        outputs=(Port(result.name, "logits", axes, classes, range=None),),
         size_minimum=1 if len(fixed) == len(steps) else max(side.values()),
         pads=False,
         tiling="internal",
@@ -324,7 +334,8 @@ def _step(run: _Trial, image: Port, size: Mapping[str, int], axis: str) -> int |
             continue
         try:
             for longer in (size[axis] + multiple, 4 * size[axis]):
-                run(np.full(image.shape({**size, axis: longer}), 0.5, np.float32))
+                shape = image.shape({**size, axis: longer})
+                run(np.full(shape, 0.5, np.float32))
         except NystraError:
             continue
         return multiple

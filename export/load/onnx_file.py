@@ -104,8 +104,10 @@ def _convert(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """
     from onnx import inliner, version_converter
 
-    unknown = {(node.domain, node.op_type) for node in nodes_of(model.graph)}
-    unknown = {name for name in unknown if not name[0] and not onnx.defs.has(name[1], opset)}
+    unknown = set[tuple[str, str]]()
+    for node in nodes_of(model.graph):
+        if not node.domain and not onnx.defs.has(node.op_type, opset):
+            unknown.add((node.domain, node.op_type))
     try:
         if unknown:
             model = inliner.inline_selected_functions(
@@ -151,7 +153,8 @@ def _search(
     ordered = [named.pop(port.name) for port in facts.inputs]  # as the arguments of a network
     model.graph.inputs[:] = [*ordered, *named.values()]
     if static is not None:
-        facts, sizes = fix_facts(facts, static), ()
+        facts = fix_facts(facts, static)
+        sizes = ()
         first = at_shapes(model, {port.name: port.shape({}) for port in facts.inputs})
         _with_shapes(source, first)
     if not any(
@@ -170,4 +173,5 @@ def _search(
 
 def _small_shape(port: Port) -> tuple[int, ...]:
     lengths = {axis: length for axis, length in port.lengths.items() if length > 0}
-    return tuple(lengths.get(axis, _SMALL.get(axis, 1)) for axis in port.axes)
+    lengths = _SMALL | lengths
+    return tuple(lengths.get(axis, 1) for axis in port.axes)

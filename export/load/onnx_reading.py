@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
 from ...core.errors import NystraError, UnsupportedModelError
+from ...core.text import join_sides
 from ...plugins.domain import DOMAIN, opset_of
 from ...runtime.model.external_data import external_files
 from ..execute.folding import MOST_ELEMENTS
@@ -121,9 +122,10 @@ def _complete(path: Path, tensor: TensorProto, data: dict[str, Path]) -> None:
         raise UnsupportedModelError(
             f"{where} is of the type {tensor.data_type} of ONNX: not supported; see docs/own.md"
         )
-    count, sides = math.prod(tensor.dims), [side or 1 for side in tensor.dims]
+    count = math.prod(tensor.dims)
+    sides = [side or 1 for side in tensor.dims]
     if min(tensor.dims, default=0) < 0 or math.prod(sides) > MOST_ELEMENTS:
-        shape = "x".join(map(str, tensor.dims))
+        shape = join_sides(tensor.dims)
         raise NystraError(
             f"{where} is declared as {shape}, expected at most {MOST_ELEMENTS} elements"
         )
@@ -171,7 +173,7 @@ def _check_inputs(path: Path, graph: onnx.GraphProto) -> None:
         fixed = [side for side in sides if side not in (0, -1)]  # -1: free, by some programs
         if min(fixed, default=1) < 0 or math.prod(fixed) > MOST_ELEMENTS:
             raise NystraError(
-                f"{path}: {value.name!r:.80} is declared as {'x'.join(map(str, sides))}, "
+                f"{path}: {value.name!r:.80} is declared as {join_sides(sides)}, "
                 f"expected at most {MOST_ELEMENTS} elements"
             )
 

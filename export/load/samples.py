@@ -56,11 +56,11 @@ def choose_samples(
     paths = [paths[len(paths) * index // count] for index in range(count)]
     samples: dict[str, Feeds] = {}
     held_out: list[str] = []
-    out = [
-        path for place, path in enumerate(paths) if place % _STRIDE == min(len(paths), _STRIDE) - 1
-    ]
+    last = min(len(paths), _STRIDE) - 1
+    out = [path for place, path in enumerate(paths) if place % _STRIDE == last]
+    crops_of_each = max(crops, 2) if len(paths) == 1 else crops
     for path in paths:
-        cut = _cut(facts, path, side, max(crops, 2) if len(paths) == 1 else crops)
+        cut = _cut(facts, path, side, crops_of_each)
         names = [f"{path.name} {place}/{len(cut)}" for place in range(1, len(cut) + 1)]
         samples |= dict(zip(names, cut, strict=True))
         if path in out:
@@ -91,15 +91,22 @@ def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool
     size = loaded.facts.test_size()
     operations = count_all_operations(loaded.network, loaded.facts)
     crop = operations * side * side / (size["height"] * size["width"])
-    alike = {
-        (type(site.module), repr(getattr(site.module, "geometry", None))): site
-        for site in find_sites(loaded.network)
-    }
+    alike = {}
+    for site in find_sites(loaded.network):
+        geometry = repr(getattr(site.module, "geometry", None))
+        alike[type(site.module), geometry] = site
     all_kept = min(images, MAX_CROPS)
-    few, two = min(images, _STRIDE), min(images, 2)
-    levels = [(max(1, min(CROPS, MAX_CROPS // all_kept)), all_kept, False), (1, few, False)]
-    for crops, count, coarse in (*levels, (1, few, True)):
-        rows = [len(candidates(site, coarse=coarse)) - 1 for site in alike.values()]
+    few = min(images, _STRIDE)
+    two = min(images, 2)
+    most_crops = max(1, min(CROPS, MAX_CROPS // all_kept))
+    levels = [
+        (most_crops, all_kept, False),
+        (1, few, False),
+        (1, few, True),
+    ]
+    for crops, count, coarse in levels:
+        options = [candidates(site, coarse=coarse) for site in alike.values()]
+        rows = [len(option) - 1 for option in options]
         runs = sum(rows)  # at most: alike sites share candidates
         if runs * crop * crops * count <= MAX_OPERATIONS:
             return crops, count, coarse
@@ -118,10 +125,13 @@ def _cut(facts: Facts, path: Path, side: int, crops: int) -> list[Feeds]:
     size = facts.size(min(side, height), min(side, width))
     if crops == 1 or facts.sides is not None:
         return [feeds_of(facts, pixels, size)]
-    corners = [(rows, columns) for rows in _ends(height, side) for columns in _ends(width, side)]
+    columns = _ends(width, side)
+    corners = [(row, column) for row in _ends(height, side) for column in columns]
     cut = [np.ascontiguousarray(pixels[corner]) for corner in corners[:crops]]
     return [feeds_of(facts, corner, size) for corner in cut]
 
 
 def _ends(length: int, side: int) -> list[slice]:
-    return [slice(0, side), slice(length - side, length)] if length > side else [slice(0, length)]
+    if length <= side:
+        return [slice(0, length)]
+    return [slice(0, side), slice(length - side, length)]

@@ -30,7 +30,10 @@ _IMAGES: tuple[tuple[_Image, _Image], ...] = (
 that grow with the image, the third for shifted windows that are as long as those images. Free sides
 are those that differ between the two images."""
 
-_LARGE_IMAGES: tuple[tuple[_Image, _Image], ...] = ((((2, 3), 2), ((4, 2), 1)), _IMAGES[1])
+_LARGE_IMAGES: tuple[tuple[_Image, _Image], ...] = (
+    (((2, 3), 2), ((4, 2), 1)),
+    _IMAGES[1],
+)
 """The same for units of at least `LARGE_UNIT` pixels."""
 
 LARGE_UNIT = 32
@@ -57,8 +60,12 @@ def search_attention(model: ir.Model, facts: Facts, first: Sized | None = None) 
 def _search(model: ir.Model, facts: Facts, first: Sized | None) -> SearchResult:
     result: SearchResult | None = None
     pairs = _IMAGES if unit_of(facts) < LARGE_UNIT else _LARGE_IMAGES
-    listed = [[shapes_of(facts, size, batch) for size, batch in pair] for pair in pairs]
-    for sizes in listed if listed[0] != listed[1] else listed[:1]:  # fixed sides are the same
+    listed = []
+    for pair in pairs:
+        listed.append([shapes_of(facts, size, batch) for size, batch in pair])
+    if listed[0] == listed[1]:  # fixed sides are the same
+        listed = listed[:1]
+    for sizes in listed:
         free = sizes[0] != sizes[1]
         is_known = first is not None and sizes[0].items() <= first.shapes.items()
         try:

@@ -49,7 +49,10 @@ class Source:
 
 
 def load_source(
-    path: Path, metadata: Mapping[str, str], checkpoint: Path, hyper: Mapping[str, Any]
+    path: Path,
+    metadata: Mapping[str, str],
+    checkpoint: Path,
+    hyper: Mapping[str, Any],
 ) -> Source:
     """Load the checkpoint of a model file.
 
@@ -88,7 +91,8 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
     from .module_sites import with_found_sites
 
     with_sites = with_found_sites(loaded)
-    if plan.sites.keys() <= {site.path for site in find_sites(with_sites.network)}:
+    paths = {site.path for site in find_sites(with_sites.network)}
+    if plan.sites.keys() <= paths:
         return with_sites
     shape = _read_fixed_shape(path, loaded.facts.inputs[0].name)
     if shape is None:

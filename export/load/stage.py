@@ -164,7 +164,10 @@ def prepare(
 
 
 def prepare_as_trained(
-    source: Path | OwnNetwork, prepared: Prepared, reason: str, progress: Callable[[str], None]
+    source: Path | OwnNetwork,
+    prepared: Prepared,
+    reason: str,
+    progress: Callable[[str], None],
 ) -> Prepared:
     """Prepare again without the sites that were found in the graph of a network.
 
@@ -174,6 +177,7 @@ def prepare_as_trained(
         reason: Why they cannot be used, one sentence for a warning.
         progress: As in `prepare`.
     """
-    again = prepare(source, replace(prepared.options, plan=Plan(AsTrained())), progress)
+    options = replace(prepared.options, plan=Plan(AsTrained()))
+    again = prepare(source, options, progress)
     warnings = (*prepared.loaded.warnings, reason)
     return replace(again, loaded=replace(again.loaded, warnings=warnings))

@@ -116,9 +116,12 @@ def find_telling_inputs(
         if place >= fewest and operations > _OPERATIONS:
             break
         at = place * _BATCH
-        names = [kinds[(at + number) % len(kinds)] for number in range(several)]
+        numbers = [(at + number) % len(kinds) for number in range(several)]
+        names = [kinds[number] for number in numbers]
         images = [_feeds(facts, make, size) for _, make in names]
-        joined = {name: np.concatenate([feeds[name] for feeds in images]) for name in images[0]}
+        joined = {}
+        for name in images[0]:
+            joined[name] = np.concatenate([feeds[name] for feeds in images])
         inputs.append(Telling(joined, ", ".join(name for name, _ in names)))
     return inputs
 
@@ -190,12 +193,14 @@ def _flat(value: float) -> Pixels:
 
 def _checkerboard() -> Pixels:
     rows, columns = np.indices((2 * _LONG, 2 * _LONG))
-    board: Pixels = np.repeat(((rows + columns) % 2)[:, :, None], 3, axis=2).astype(np.float32)
+    parity = (rows + columns) % 2
+    board: Pixels = np.repeat(parity[:, :, None], 3, axis=2).astype(np.float32)
     return board
 
 
 def _saturate(photograph: _Maker) -> Pixels:
-    pixels: Pixels = np.clip(3.0 * photograph() - 1.0, 0.0, 1.0).astype(np.float32)
+    bright = 3.0 * photograph() - 1.0
+    pixels: Pixels = np.clip(bright, 0.0, 1.0).astype(np.float32)
     rows, columns = pixels.shape[0] // 2, pixels.shape[1] // 2
     pixels[:, columns:] = 1.0
     pixels[rows:, :columns] = 0.0
@@ -212,7 +217,8 @@ def _feeds(facts: Facts, make: _Maker, size: Size) -> Feeds:
     scaled = {}
     for port in facts.inputs:
         values = feeds[port.name]
-        if port.role in ("image", "reference", "frames") and port.range not in (None, UNIT):
+        is_of_pixels = port.role in ("image", "reference", "frames")
+        if is_of_pixels and port.range not in (None, UNIT):
             values = to_range(values, port.range)
         scaled[port.name] = values
     return scaled

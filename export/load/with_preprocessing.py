@@ -71,9 +71,12 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
             "`with_preprocessing`: its preprocessing does not lead to the only size that "
             f"{loaded.checkpoint.path.name} takes, {tuple(facts.sides.values())}: omit it"
         )
-    sides = None if facts.sides is None else (facts.sides["height"], facts.sides["width"])
+    sides = None
+    if facts.sides is not None:
+        sides = (facts.sides["height"], facts.sides["width"])
     check_preprocessing(preprocessing, image.channels or 0, sides, loaded.checkpoint.path.name)
-    lengths = {axis: length for axis, length in image.lengths.items() if axis not in SIDES}
+    axes = image.lengths.items()
+    lengths = {axis: length for axis, length in axes if axis not in SIDES}
     opened = replace(image, lengths=lengths, multiple=1)
     return replace(
         loaded,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...core.errors import NystraError
+from ...core.text import join_sides
 from ...models.facts import Facts
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.mechanism import Mechanism
@@ -53,7 +54,7 @@ def output_path(
     if output.is_dir():
         stem = source.stem
         first = facts.inputs[0]
-        dims = "dynamic" if first.free_axes() else "x".join(map(str, first.shape({})))
+        dims = "dynamic" if first.free_axes() else join_sides(first.shape({}))
         parts = [stem, f"{facts.scale}x", dims, precision, f"op{opset}", attention_label(resolved)]
         return output / f"{'_'.join([*parts, *suffixes])}.onnx"
     if output.suffix != ".onnx":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...core.files.writing import check_writable_folder
-from ...core.text import pluralize
+from ...core.text import join_sides, pluralize
 from ..attention.advice import plan_warnings
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.full.parameters import Full
@@ -146,7 +146,7 @@ def _list_suffixes(prepared: Prepared) -> list[str]:
     suffixes = ["prepares"] if prepared.options.with_preprocessing else []
     if loaded.retargeted and loaded.facts.window is not None:
         sides = dict.fromkeys(loaded.facts.window)  # once where all are the same
-        suffixes.append("w" + "x".join(str(side) for side in sides))
+        suffixes.append("w" + join_sides(sides))
     form = {"attached": "", "none": "bare", "inline": "inline"}[prepared.options.functions]
     if prepared.target is not None and prepared.target.finish is not None:
         form = prepared.target.name

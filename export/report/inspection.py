@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from ...core.text import join_sides
 from ...models.facts import Facts
 from ..attention.cost import count_operations
 from ..attention.mechanism import Mechanism
@@ -71,7 +72,7 @@ class Inspection:
         return (
             f"exact attention is {self.attention / self.flops:.0%} of the network's operations: "
             f"{self.attention / 1e9:.3g} of {self.flops / 1e9:.3g} GFLOPs for an input of "
-            f"{'x'.join(map(str, self.shape))}"
+            f"{join_sides(self.shape)}"
         )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_write_bytes, make_folder
+from ...core.text import join_sides
 from ...runtime.images.image_data import ImageData
 from ...runtime.images.images import encode_image
 from ...runtime.images.sheet import readable_factor
@@ -231,7 +232,7 @@ def together(paths: Sequence[str]) -> str:
 
 def _parameters(mechanism: Mechanism) -> str:
     texts = {
-        name: "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        name: join_sides(value) if isinstance(value, tuple) else str(value)
         for name, value in mechanism.values().items()
     }
     return ", ".join(f"{name} {text}" for name, text in texts.items())

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...core.arrays import Array
 from ...core.errors import NystraError, foreign_text
+from ...core.text import join_sides
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 from ..differences import largest, nudge, relative_difference
 from ..execute.parts import PartRunner, Values, find_reads, is_stored
@@ -120,8 +121,8 @@ def find_mismatch(
             reason = foreign_text(error).partition("\n")[0]
             return f"a site in its place fails at another image size: {reason:.160}"
         if exact.shape != expected.shape:
-            one = "x".join(map(str, expected.shape))
-            other = "x".join(map(str, exact.shape))
+            one = join_sides(expected.shape)
+            other = join_sides(exact.shape)
             return (
                 f"its result is {one} at another size or number of images, a site there gives "
                 f"{other}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ...core.text import join_sides
 from .biases import read_biases, read_scale
 from .places import MIXED, MOVED, decode
 from .values import Attention, token_places
@@ -90,15 +91,15 @@ class Layout:
         """Return the layout as one line of text."""
         parts = [self.kind]
         if self.window:
-            parts[0] += f" {_sides(self.window)} of a map {_sides(self.map[1:])}"
+            parts[0] += f" {join_sides(self.window)} of a map {join_sides(self.map[1:])}"
         else:
             parts[0] += f" {self.tokens} to {self.keys}"
         if any(self.shift):
-            parts.append(f"shift {_sides(self.shift)}")
+            parts.append(f"shift {join_sides(self.shift)}")
         if self.step != (1, 1):
-            parts.append(f"step {_sides(self.step)}")
+            parts.append(f"step {join_sides(self.step)}")
         if any(self.margin):
-            parts.append(f"keys {_sides(self.key_window)}")
+            parts.append(f"keys {join_sides(self.key_window)}")
         if any(self.before):
             parts.append(f"{max(self.before)} without a place")
         parts.append(f"{self.heads} heads of {self.head_dim}")
@@ -107,10 +108,6 @@ class Layout:
         if self.bias:
             parts.append({"table": "table", "pairs": "biases"}.get(self.bias, "biases by data"))
         return ", ".join(parts)
-
-
-def _sides(sides: tuple[int, ...]) -> str:
-    return "x".join(map(str, sides))
 
 
 def read_layout(core: Attention) -> Layout:

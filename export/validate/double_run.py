@@ -41,7 +41,8 @@ class DoubleRun:
             return expected
         exact = self._network.all(arrays)
         errors = [max_abs(own, right) for own, right in zip(expected, exact, strict=True)]
-        small = (e < _NO_ROUNDING * limit for e, limit in zip(errors, allowed, strict=True))
+        pairs = zip(errors, allowed, strict=True)
+        small = (error < _NO_ROUNDING * limit for error, limit in pairs)
         if not self._always and all(small):
             self._network = None
         return exact

@@ -56,7 +56,11 @@ def round_digits(values: Tensor, digits: int) -> Tensor:
 
 
 def round_as_file(
-    precision: str, target: str | None, network: nn.Module, architecture: str, *_: object
+    precision: str,
+    target: str | None,
+    network: nn.Module,
+    architecture: str,
+    *_: object,
 ) -> nn.Module:
     """Return a copy of a network that rounds like a file of a precision and a target."""
     label = precision if target is None else f"{precision}-{target}"
@@ -136,7 +140,8 @@ def quantize_network(
         if policy.exact(path) is None and path not in exact:
             weight = module.weight.data
             others = tuple(range(1, weight.dim()))
-            module.weight.data = _in_steps(weight, weight.abs().amax(others, keepdim=True))
+            largest = weight.abs().amax(others, keepdim=True)
+            module.weight.data = _in_steps(weight, largest)
             module.register_forward_pre_hook(before)
     return copied
 

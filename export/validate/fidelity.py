@@ -75,17 +75,19 @@ class Fidelity:
     @property
     def trained_mean(self) -> float | None:
         """Mean of the plan against the network at its trained window, None if it is the same."""
-        return float(np.mean(list(self.as_trained.values()))) if self.as_trained else None
+        if not self.as_trained:
+            return None
+        return float(np.mean(list(self.as_trained.values())))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        numbers = {
-            key: {name: json_number(value) for name, value in getattr(self, key).items()}
-            for key in ("plan", "no_bias", "as_trained")
-        }
-        sites = [
-            {"path": cost.path, "error": cost.error, "guarded": cost.guarded} for cost in self.sites
-        ]
+        numbers = {}
+        for key in ("plan", "no_bias", "as_trained"):
+            figures = getattr(self, key)
+            numbers[key] = {name: json_number(value) for name, value in figures.items()}
+        sites = []
+        for cost in self.sites:
+            sites.append({"path": cost.path, "error": cost.error, "guarded": cost.guarded})
         trained = self.trained_mean
         return {
             **numbers,

@@ -136,10 +136,10 @@ def _faults(
     widen: _Widen,
 ) -> list[str]:
     measures = [measure_for(port) for port in source.loaded.facts.outputs]
-    limits = [
-        ROUNDING * _peak(measure, own) for measure, own in zip(measures, expected, strict=True)
-    ]
-    changes = [_largest(own, right) for own, right in zip(got, expected, strict=True)]
+    peaks = [_peak(measure, own) for measure, own in zip(measures, expected, strict=True)]
+    limits = [ROUNDING * peak for peak in peaks]
+    outputs = list(zip(got, expected, strict=True))
+    changes = [_largest(own, right) for own, right in outputs]
     if _within(changes, limits):
         return []
     widened, means = widen(case, expected)
@@ -147,11 +147,11 @@ def _faults(
     if _within(changes, limits):
         return []
     if means:
-        changed = [_mean(own, right) for own, right in zip(got, expected, strict=True)]
+        changed = [_mean(own, right) for own, right in outputs]
         if _within(changed, means):
             return []
-    beyond = [pair for pair in zip(changes, limits, strict=True) if not pair[0] <= pair[1]]
-    change, limit = beyond[0]
+    changes_and_limits = zip(changes, limits, strict=True)
+    change, limit = next(pair for pair in changes_and_limits if not pair[0] <= pair[1])
     text = f"differs from the network as it was given by {change:.1e}, allowed {limit:.1e}"
     if not math.isfinite(change):
         text = "returns other than finite numbers, which the network as it was given returns"
@@ -165,10 +165,13 @@ def _run_given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | 
     return for a batch: Nystromformer's published pseudoinverse is scaled over the whole of it. What
     the network does not take, nystra's padding does.
     """
-    network, facts = source.loaded.network, source.loaded.facts
+    network = source.loaded.network
+    facts = source.loaded.facts
     count = len(next(iter(telling.feeds.values())))
     at_once = "batch" in facts.inputs[0].lengths or not is_of_others(facts)
-    images = [list(range(count))] if at_once else [[at] for at in range(count)]
+    images = [[at] for at in range(count)]
+    if at_once:
+        images = [list(range(count))]
     places: list[int] = []
     results: list[list[Array]] = []
     for image in images:
@@ -176,7 +179,9 @@ def _run_given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | 
         outputs = run_as_given(network, arrays)
         if outputs is None:
             outputs = _run_padded(network, arrays)
-        if outputs is not None and all(np.isfinite(array).all() for array in outputs):
+        if outputs is None:
+            continue
+        if all(np.isfinite(array).all() for array in outputs):
             places += image
             results.append(outputs)
     if not places:
@@ -227,11 +232,12 @@ def _by_transform(
     """Return what the arithmetic of a file may change of each output: as in its references."""
     measures = [measure_for(port) for port in source.loaded.facts.outputs]
     tolerances = [measure.tolerances[transform.name] for measure in measures]
-    pairs = list(zip(rounded.all(list(case.feeds.values())), expected, strict=True))
-    changes = [
-        max(tolerance.minimum * _peak(measure, right), tolerance.factor * _largest(own, right))
-        for tolerance, measure, (own, right) in zip(tolerances, measures, pairs, strict=True)
-    ]
+    feeds = list(case.feeds.values())
+    pairs = list(zip(rounded.all(feeds), expected, strict=True))
+    changes = []
+    for tolerance, measure, (own, right) in zip(tolerances, measures, pairs, strict=True):
+        least = tolerance.minimum * _peak(measure, right)
+        changes.append(max(least, tolerance.factor * _largest(own, right)))
     if not _selects(source) and not any(tolerance.by_mean for tolerance in tolerances):
         return changes, []
     means = [
@@ -258,7 +264,8 @@ def _mean(got: Array, expected: Array) -> float:
 
 
 def _peak(measure: Measure, expected: Array) -> float:
-    return max(measure.peak(expected), float(np.abs(expected).max(initial=0.0)))
+    largest_value = float(np.abs(expected).max(initial=0.0))
+    return max(measure.peak(expected), largest_value)
 
 
 def _place(case: Telling) -> str:

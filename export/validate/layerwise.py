@@ -65,10 +65,9 @@ def compare_layers(
         model = onnx.load(str(path))
     except Exception as error:  # protobuf's errors and onnx's have no common base
         raise NystraError(f"cannot read the model {path}: {error}") from error
-    index, case = min(
-        enumerate(references.cases),
-        key=lambda pair: sum(array.size for array in pair[1].inputs.values()),
-    )
+    sizes = [sum(array.size for array in case.inputs.values()) for case in references.cases]
+    index = sizes.index(min(sizes))
+    case = references.cases[index]
     feeds = case.feeds()
     with scratch_folder() as folder:
         file = folder / path.name
@@ -98,9 +97,8 @@ def compare_layers(
     )
     with _polygraphy("polygraphy.logger").G_LOGGER.verbosity(), np.errstate(all="ignore"):
         compared = compare(polygraphy.IterationResult(expected), polygraphy.IterationResult(got))
-    differing = (
-        _words(marked, key, result, limits[key]) for key, result in compared.items() if not result
-    )
+    results = [(key, result) for key, result in compared.items() if not result]
+    differing = (_words(marked, key, result, limits[key]) for key, result in results)
     return {
         "reference": f"{first.backend}: {first.library_reason}",
         "candidate": f"{second.backend}: {second.library_reason}",
@@ -147,10 +145,11 @@ def _candidate(spec: SessionSpec, case: ReferenceCase, progress: Callable[[str],
         from ...runtime.compiled.model import EngineModel, EngineShapes
         from ...runtime.engines.build import BuildOptions, build_engine
 
-        shapes = EngineShapes(opt_shapes={key: row.shape for key, row in case.inputs.items()})
+        shapes = {key: row.shape for key, row in case.inputs.items()}
+        engine_shapes = EngineShapes(opt_shapes=shapes)
         build_engine(
             EngineModel.open(spec.model, spec.library),
-            BuildOptions(spec.backend_name, shapes),
+            BuildOptions(spec.backend_name, engine_shapes),
             lambda text: progress(f"{spec.backend}: {text}"),
         )
     progress(f"load {spec.backend}")
@@ -168,5 +167,7 @@ def _words(model: onnx.ModelProto, tensor: str, result: Any, allowed: float) -> 
 
 def _largest(array: Array) -> float:
     """Return the largest finite magnitude; 0 of what is to be equal."""
-    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else np.empty(0)
-    return float(np.max(np.abs(finite.astype(np.float64)))) if finite.size else 0.0
+    finite = np.empty(0)
+    if array.dtype.kind == "f":
+        finite = array[np.isfinite(array)].astype(np.float64)
+    return float(np.abs(finite).max(initial=0.0))

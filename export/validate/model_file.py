@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import __version__
 from ...core.errors import ExportError, NystraError
+from ...core.text import join_sides
 from ...plugins.library import library_path
 from ...runtime.backends import find_backend
 from ...runtime.checking.validation import ValidationReport, validate_against_references
@@ -62,7 +63,11 @@ def file_steps(precision: str, *, bodies: bool, copied: bool) -> int:
     return len(_runs(precision, bodies=bodies, copied=copied))
 
 
-def _runs(precision: str, *, bodies: bool, copied: bool) -> list[tuple[str, str | Path | None]]:
+_Run = tuple[str, str | Path | None]
+"""A file to run and its library."""
+
+
+def _runs(precision: str, *, bodies: bool, copied: bool) -> list[_Run]:
     """Return the files to run, and their libraries.
 
     A file that the CPU cannot compute is validated by its rounded float32 copy alone.
@@ -109,7 +114,7 @@ def validate_file(
         validation.passed &= report.passed
         validation.figures = worst_figures([validation.figures, report.figures])
         for size in report.sizes:
-            shape = "x".join(map(str, next(iter(size.shapes.values()))))
+            shape = join_sides(next(iter(size.shapes.values())))
             validation.faults += [f"{label} at {shape}: {text}" for text in size.findings]
     return validation
 
@@ -139,7 +144,11 @@ def describe_failure(error: NystraError) -> str:
 
 
 def _pixels(report: ValidationReport) -> int:
-    return sum(math.prod(next(iter(size.shapes.values()))[-2:]) for size in report.sizes)
+    pixels = 0
+    for size in report.sizes:
+        first_shape = next(iter(size.shapes.values()))
+        pixels += math.prod(first_shape[-2:])
+    return pixels
 
 
 def libraries(*, bodies: bool) -> list[str | Path | None]:

@@ -38,7 +38,9 @@ def reference_run(
     if own.keys() != {port.name for port in facts.inputs}:
         names = ", ".join(port.name for port in facts.inputs)
         raise NystraError(f"{model} takes {', '.join(own)}, its source {names}: export it again")
-    inputs = tuple(replace(port, lengths=own[port.name]) for port in facts.inputs)
+    inputs = []
+    for port in facts.inputs:
+        inputs.append(replace(port, lengths=own[port.name]))
     stated = ModelMetadata.read(metadata)
     label = stated.precision or "fp32"
     if label not in TRANSFORMS:
@@ -48,7 +50,7 @@ def reference_run(
         )
     references = record_references(
         source,
-        validation_feeds(replace(facts, inputs=inputs)),
+        validation_feeds(replace(facts, inputs=tuple(inputs))),
         TRANSFORMS[label].with_parameters(stated.precision_parameters or ""),
         progress,
         stated.exact_layers,

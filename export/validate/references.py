@@ -93,7 +93,8 @@ def record_references(
     by_size = sorted(range(len(feeds)), key=lambda at: _elements(feeds[at]))
     ran = {}
     for at in by_size:
-        sides = sides_text({name: array.shape for name, array in feeds[at].items()})
+        shapes = {name: array.shape for name, array in feeds[at].items()}
+        sides = sides_text(shapes)
         progress(f"{source.reference} {sides}")
         ran[at] = runs.run_case(feeds[at], measures)
     cases, allowed = [], []
@@ -105,7 +106,8 @@ def record_references(
             else np.round(case[port.name] * 255.0).astype(np.uint8)
             for port in source.loaded.facts.inputs
         }
-        named = {port.name: array for port, array in zip(outputs, expected, strict=True)}
+        outputs_and_arrays = zip(outputs, expected, strict=True)
+        named = {port.name: array for port, array in outputs_and_arrays}
         cases.append(ReferenceCase(stored, named))
         allowed.append(differences)
     order = [by_size.index(at) for at in range(len(feeds))]
@@ -116,7 +118,9 @@ def record_references(
     }
     tolerances = []
     for place, measure in enumerate(measures):
-        own = {low: [of_size[place] for of_size in sizes] for low, sizes in lowered.items()}
+        own = {}
+        for low, sizes in lowered.items():
+            own[low] = [of_size[place] for of_size in sizes]
         tolerances.append(_tolerances(measure, [of_size[place] for of_size in allowed], own))
     first, *further = tolerances
     meta: dict[str, Any] = first | {
@@ -142,11 +146,14 @@ def _tolerances(
     }
     if means := _means(allowed):
         entries["mean_tolerances"] = means
-    if lowered:
-        entries[TOLERANCES_IN] = {
-            low: [of_size.limit.value for of_size in sizes] for low, sizes in lowered.items()
-        }
-    if low_means := {low: means for low, sizes in lowered.items() if (means := _means(sizes))}:
+    low_means = {}
+    for low, sizes in lowered.items():
+        low_limits = [of_size.limit.value for of_size in sizes]
+        entries.setdefault(TOLERANCES_IN, {})[low] = low_limits
+        means = _means(sizes)
+        if means:
+            low_means[low] = means
+    if low_means:
         entries[MEAN_TOLERANCES_IN] = low_means
     return entries
 
@@ -349,7 +356,10 @@ def _changes_by_rounding(
     changes = [0.0] * len(expected)
     for nudged in nudge(list(case.values())):
         pairs = zip(changes, expected, network.all(nudged), strict=True)
-        changes = [largest([change, mean_abs(own, got)]) for change, own, got in pairs]
+        changed = []
+        for change, own, got in pairs:
+            changed.append(largest([change, mean_abs(own, got)]))
+        changes = changed
     return changes
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core.ports.port import Size, image_size
+from ...core.text import join_sides
 from ...models.facts import Facts
 from ...runtime.timing.bench import BODIES_BACKEND, bench, session_configuration
 from ...runtime.timing.rows import Row
@@ -81,7 +82,7 @@ class Speed:
 
 def slower_warning(speed: Speed) -> str:
     """Return the warning about a plan that was measured to be slower than exact attention."""
-    size = "x".join(map(str, speed.size))
+    size = join_sides(speed.size)
     if speed.other == FLOAT32:
         return (
             f"on this machine the file has {speed.ratio:.2f}x the speed of {speed.other} at "
@@ -126,11 +127,16 @@ def choose_timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) 
 
 
 def _rounds(size: tuple[int, int], seconds_per_pixel: float) -> int:
-    return int(_BOUND / max(_BOTH * seconds_per_pixel * size[0] * size[1], 1e-9)) - _WARM_UP
+    seconds = _BOTH * seconds_per_pixel * size[0] * size[1]
+    return int(_BOUND / max(seconds, 1e-9)) - _WARM_UP
 
 
 def compare_speed(
-    planned: Path, full: Path, size: tuple[int, int], library: bool, seconds_per_pixel: float
+    planned: Path,
+    full: Path,
+    size: tuple[int, int],
+    library: bool,
+    seconds_per_pixel: float,
 ) -> Speed | None:
     """Time two files in interleaved runs, each in its own process; None if one cannot run.
 
@@ -149,7 +155,9 @@ def compare_speed(
     if any(row.reason is not None for row in rows):
         return None
     first, second = rows
-    ratios = [b / max(a, 1e-12) for a, b in zip(first.times, second.times, strict=False)]
-    low, middle, high = (float(np.percentile(ratios, share)) for share in (25, 50, 75))
+    times = zip(first.times, second.times, strict=False)
+    ratios = [other / max(own, 1e-12) for own, other in times]
+    low, middle, high = (float(ratio) for ratio in np.percentile(ratios, (25, 50, 75)))
     kernels = library and all(row.operators != "bodies" for row in rows)
-    return Speed(first.percentile(50), second.percentile(50), middle, (low, high), size, kernels)
+    medians = (first.percentile(50), second.percentile(50))
+    return Speed(*medians, middle, (low, high), size, kernels)

@@ -128,10 +128,12 @@ def _compare_strips(restorer: Restorer, facts: Facts, tile: int) -> TilePsnr:
 
 def _measure(tiled: Mapping[int, Pixels], untiled: Pixels) -> TilePsnr:
     """Return the PSNR of images by the tile that they were run in."""
-    by_tile = [(tile, clip_and_measure_psnr(image, untiled)) for tile, image in tiled.items()]
-    return tuple(
-        (tile, min(round(psnr, 1), PSNR_CEILING)) for tile, psnr in by_tile if not math.isnan(psnr)
-    )
+    figures = []
+    for tile, image in tiled.items():
+        psnr = clip_and_measure_psnr(image, untiled)
+        if not math.isnan(psnr):
+            figures.append((tile, min(round(psnr, 1), PSNR_CEILING)))
+    return tuple(figures)
 
 
 def _photograph(facts: Facts, part: Sequence[int]) -> Pixels:
@@ -146,7 +148,8 @@ def _shade(pixels: Pixels) -> Pixels:
     """Return an image that is bright at its end: no two tiles have the same mean and extremes."""
     axis = int(pixels.shape[1] > pixels.shape[0])
     ramp = np.linspace(0.0, 1.0, pixels.shape[axis], dtype=np.float32)
-    shaded: Pixels = np.minimum(pixels * 4.0, 1.0) * np.expand_dims(ramp, (1 - axis, 2))
+    ramp = np.expand_dims(ramp, (1 - axis, 2))
+    shaded: Pixels = np.minimum(pixels * 4.0, 1.0) * ramp
     return shaded
 
 
@@ -154,7 +157,11 @@ def _is_same(tiled: Pixels, untiled: Pixels) -> bool:
     """Return whether few values differ by more than a step of 8 bits, and most hardly at all."""
     change = np.abs(tiled - untiled)
     limits = ((_STEP, _SHARE), (_HARDLY, _SHARE_OF_MOST))
-    return all(float(np.mean(~(change <= size))) <= share for size, share in limits)
+    for size, share in limits:
+        beyond = ~(change <= size)
+        if not float(np.mean(beyond)) <= share:
+            return False
+    return True
 
 
 def tiles_warning(facts: Facts, measured: TilePsnr) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.text import join_sides
 from ..architecture import Hyper, State
 
 _BUFFERS = (".relative_position_index", ".attn_mask")
@@ -66,7 +67,7 @@ def retarget(
     hyper = hyper_read | dict(overrides) | off | {"mask": overrides.get("mask", False)}
     endings = (*_BUFFERS, *(part.key for part in parts))
     remaining = {key: value for key, value in state.items() if not key.endswith(endings)}
-    new, old = ("x".join(map(str, _sides(sides))) for sides in (window, trained))
+    new, old = (join_sides(_sides(sides)) for sides in (window, trained))
     change = f"window {new} instead of the trained {old}"
     dropped = [words for part in parts if (words := part.describe_dropped(state))]
     if not dropped:

@@ -7,6 +7,7 @@ from typing import Any
 from ...core.errors import CheckpointError, NystraError, UnsupportedModelError
 from ...core.ports.port import LOGITS_AXES, Port, image_size
 from ...core.ports.preprocessing import Preprocessing
+from ...core.text import join_sides
 from ..architecture import Architecture, BuiltNetwork, Hyper, Request, State
 from ..checkpoints.construction import construct, merge_hyper
 from ..checkpoints.hyper_types import check_types
@@ -49,7 +50,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
         grid = _grid_of(request.overrides["resize_positions"], hyper["patch_size"], request.source)
         tensors[_POSITIONS] = resize_positions(tensors[_POSITIONS], trained, grid)
         size = [side * hyper["patch_size"] for side in grid]
-        before, after = ("x".join(map(str, sides)) for sides in (hyper["image_size"], size))
+        before, after = (join_sides(sides) for sides in (hyper["image_size"], size))
         warnings = (
             (
                 f"its positions for {before} pixels are resized to {after}, which changes its "

@@ -13,6 +13,7 @@ from ...core.errors import BackendUnavailableError
 from ...core.metadata import without_provenance
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import SIDES, Size, image_size
+from ...core.text import join_sides
 from ...plugins.domain import DOMAIN
 from ..metrics.measures import PSNR_CEILING, ROUNDING
 from ..model.external_data import weights_digest
@@ -103,7 +104,7 @@ def _scale_changes(session: Session, references: References) -> list[str]:
         input_sides = case.inputs[image.name].shape[-2:]
         output_sides = case.outputs[restored.name].shape[-2:]
         if output_sides != tuple(side * scale for side in input_sides):
-            sizes = " to ".join("x".join(map(str, sides)) for sides in (input_sides, output_sides))
+            sizes = " to ".join(join_sides(sides) for sides in (input_sides, output_sides))
             changes.append(f"its metadata entry scale is {scale}, and its images go from {sizes}")
     return changes
 

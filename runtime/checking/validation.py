@@ -11,6 +11,7 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.json_text import is_number, json_number
+from ...core.text import join_sides
 from ..metrics.measures import ROUNDING, reference_figures, worst_figures
 from ..metrics.sanity import find_problems, max_abs
 from ..model.references import (
@@ -36,7 +37,7 @@ Limit = tuple[float, float | None]
 
 def sides_text(shapes: Mapping[str, Sequence[int]]) -> str:
     """Return height and width of the first input in words: ``32x48``."""
-    return "x".join(str(side) for side in next(iter(shapes.values()))[-2:])
+    return join_sides(next(iter(shapes.values()))[-2:])
 
 
 @dataclass(frozen=True)
