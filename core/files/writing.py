@@ -241,6 +241,25 @@ def _move_folder(temporary: Path, target: Path) -> None:
     os.rename(former, temporary)
 
 
+def check_new_file(
+    target: Path, expected: str, source: Path | None = None, *, overwrite: bool
+) -> None:
+    """Raise `NystraError` if an output is a folder, its own input, or may not be replaced.
+
+    Args:
+        target: The output.
+        expected: What its name should be of: an image.
+        source: The input, if it is a file.
+        overwrite: Whether a file of that name may be replaced.
+    """
+    if target.is_dir():
+        raise NystraError(f"{target} is a folder, expected the name of {expected}")
+    if source is not None and target.exists() and source.exists() and target.samefile(source):
+        raise NystraError(f"the output {target} is the input itself: choose another output")
+    if target.exists() and not overwrite:
+        raise NystraError(f"{target} exists: choose another output or add `overwrite`")
+
+
 def check_writable_folder(folder: Path) -> None:
     """Raise `NystraError` unless files can be created in the folder."""
     if not folder.exists():

@@ -22,7 +22,7 @@ import numpy as np
 
 from ...core.errors import NystraError
 from ...core.files.reading import open_regular
-from ...core.files.writing import atomic_write_bytes
+from ...core.files.writing import atomic_write_bytes, check_new_file
 from ..options import QUALITY
 from .image_data import ImageData
 
@@ -267,18 +267,16 @@ def without_unfit(
     return fit_to_format(image, kind)
 
 
-def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:
+def check_writable(
+    path: str | os.PathLike[str], source: Path | None = None, *, overwrite: bool
+) -> str:
     """Return the format of an output file after checking that it may be written.
 
     Raises:
-        NystraError: An unknown suffix, a folder of that name, or a file that may not be replaced.
+        NystraError: An unknown suffix, or as of `check_new_file`.
     """
     kind = image_format(path)
-    target = Path(path)
-    if target.is_dir():
-        raise NystraError(f"{target} is a folder, expected the name of an image")
-    if target.exists() and not overwrite:
-        raise NystraError(f"{target} exists: choose another output or add `overwrite`")
+    check_new_file(Path(path), "an image", source, overwrite=overwrite)
     return kind
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import NystraError
-from ...core.files.writing import atomic_path, check_can_make, make_folder
+from ...core.files.writing import atomic_path, check_can_make, check_new_file, make_folder
 from ..images.image_data import ImageData
 from .containers import CODECS, WRITTEN, av_errors, load_av, open_video
 from .file_source import VideoFile
@@ -45,12 +44,7 @@ class VideoSink:
         Raises:
             NystraError: The file exists, or its folder cannot be written.
         """
-        if target.is_dir():
-            raise NystraError(f"{target} is a folder, expected the name of a video")
-        if target.exists() and target.samefile(source.path):
-            raise NystraError(f"the output {target} is the input itself: choose another output")
-        if target.exists() and not overwrite:
-            raise NystraError(f"{target} exists: choose another output or add `overwrite`")
+        check_new_file(target, "a video", source.path, overwrite=overwrite)
         check_can_make(target.parent)
         bits = source.color.bits
         self._target, self._source = target, source

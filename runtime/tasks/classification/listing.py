@@ -11,7 +11,7 @@ from typing import Any
 
 from ....core.errors import NystraError
 from ....core.files.reading import open_regular
-from ....core.files.writing import check_writable_folder
+from ....core.files.writing import check_new_file, check_writable_folder
 from ....core.json_text import parse_json, stable_json
 from ...images.images import STREAM
 from .result import ClassResult
@@ -49,12 +49,7 @@ def check_listing(target: Path, source: Path, format: str | None, *, overwrite: 
         )
     if format not in (None, suffix):
         raise NystraError(f"the output {target} and `format` {format} contradict each other")
-    if target.is_dir():
-        raise NystraError(f"{target} is a folder, expected the name of a .csv or .json file")
-    if target.exists() and source.exists() and target.samefile(source):
-        raise NystraError(f"the output {target} is the input itself: choose another output")
-    if target.exists() and not overwrite:
-        raise NystraError(f"{target} exists: choose another output or add `overwrite`")
+    check_new_file(target, "a .csv or .json file", source, overwrite=overwrite)
     check_writable_folder(target.parent)
     return suffix
 

@@ -145,12 +145,11 @@ class ImageRun:
         begin = time.perf_counter()
         target, options = self._target, self._job.options
         if target == STREAM:
-            kind, name = format_named(options.format or "png"), "the image"
+            kind = format_named(options.format or "png")
+            name = "the image"
         else:
-            kind, name = (
-                check_writable(target, overwrite=options.overwrite),
-                f"the image for {target}",
-            )
+            kind = check_writable(target, overwrite=options.overwrite)
+            name = f"the image for {target}"
         content, warnings = self._restored.encode(kind, options.quality, name)
         if target == STREAM:
             sys.stdout.buffer.write(content)
@@ -166,9 +165,7 @@ def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:
     """Raise NystraError if an output may not be written."""
     if target == STREAM:
         return
-    if source != STREAM and target.exists() and target.samefile(source):
-        raise NystraError(f"the output {target} is the input itself: choose another output")
-    check_writable(target, overwrite=overwrite)
+    check_writable(target, None if source == STREAM else source, overwrite=overwrite)
     check_can_make(target.parent)
 
 
