@@ -60,7 +60,8 @@ def _difference(one: Array, other: Array) -> float:
     if one.size == 0:
         return 0.0
     with np.errstate(invalid="ignore"):  # infinite in both: NaN
-        return float(np.abs(one - other).max() / max(np.abs(other).max(), _SMALLEST))
+        largest = max(np.abs(other).max(), _SMALLEST)
+        return float(np.abs(one - other).max() / largest)
 
 
 def _as_double(result: Tensor | Array) -> Array:

@@ -47,7 +47,8 @@ class Shape(Option):
             raise self.make_error(name, text) from None
 
     def _convert(self, name: str, value: Any) -> tuple[int, ...]:
-        integers = isinstance(value, (tuple, list)) and all(type(size) is int for size in value)
+        is_sequence = isinstance(value, (tuple, list))
+        integers = is_sequence and all(type(size) is int for size in value)
         if not integers or min(value, default=0) < 1:
             raise self.make_error(name, value)
         text = join_sides(value)

@@ -147,4 +147,5 @@ def _suggest(prepared: Prepared, planned: Planned) -> str:
     from .report.suggestion import suggestion
 
     loaded = prepared.loaded
-    return suggestion(loaded.network, planned.resolved, prepared.samples, loaded.facts.outputs[0])
+    output = loaded.facts.outputs[0]
+    return suggestion(loaded.network, planned.resolved, prepared.samples, output)

@@ -41,7 +41,8 @@ class Steps:
         """End the current step and add its time."""
         now = time.perf_counter()
         if self._kind is not None:
-            self.seconds[self._kind] = self.seconds.get(self._kind, 0.0) + now - self._begun
+            before = self.seconds.get(self._kind, 0.0)
+            self.seconds[self._kind] = before + now - self._begun
         self._begun = now
         self._kind = None
         release_free_memory()  # the next step may need it in other libraries

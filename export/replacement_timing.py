@@ -149,12 +149,14 @@ def _piece(
     resolved: Mapping[str, Mechanism],
     item: Replacement,
 ) -> Timed:
-    values = network.values([str(value.name) for value in item.inputs], _make_images(facts))
+    names_read = [str(value.name) for value in item.inputs]
+    values = network.values(names_read, _make_images(facts))
     planned = plan_replacement(network, item, resolved)
     own = _model(network.source.graph_model, item.own, item, values)
     replaced = _model(network.source.graph_model, planned.nodes, item, values)
     attach_bodies(replaced)
-    names = {entry.name for entry in (*own.graph.input, *replaced.graph.input)}
+    entries = (*own.graph.input, *replaced.graph.input)
+    names = {entry.name for entry in entries}
     feeds = {name: copy_from_ort(values[name]) for name in names}
     return Timed(own, replaced, feeds)
 
@@ -186,7 +188,8 @@ def _model(
 def _make_images(facts: Facts) -> list[Tensor]:
     size = facts.size(SIDE, SIDE)
     random = torch.Generator().manual_seed(0)
-    return [torch.rand(port.shape(size), generator=random) for port in facts.inputs]
+    shapes = [port.shape(size) for port in facts.inputs]
+    return [torch.rand(shape, generator=random) for shape in shapes]
 
 
 def _reason(seconds: Sequence[Sequence[float]], source: str) -> str:

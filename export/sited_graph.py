@@ -97,7 +97,8 @@ class DeclaredSites:
             TraceError: It cannot be traced.
         """
         once = not is_own(self.facts.architecture)
-        return trace_network(self.network, self.facts, self.opset, fused=self.fused, once=once)
+        fused = self.fused
+        return trace_network(self.network, self.facts, self.opset, fused=fused, once=once)
 
     @property
     def kept_as_is(self) -> Mapping[str, str]:

@@ -173,7 +173,13 @@ _INT8 = Transform(
     "each other, dark and bright ones too; with a higher `min_psnr`, such as 60, more layers "
     "return to float32; bf16 needs no images. On CPUs without VNNI onnxruntime's sums may saturate",
 )
-_ROWS = (UNCHANGED, _precision("fp16"), _precision("bf16"), _precision("bf16", TENSORRT), _INT8)
+_ROWS = (
+    UNCHANGED,
+    _precision("fp16"),
+    _precision("bf16"),
+    _precision("bf16", TENSORRT),
+    _INT8,
+)
 
 TRANSFORMS = {row.label: row for row in _ROWS}
 """By what ``nystra.precision`` says."""

@@ -89,7 +89,8 @@ class Structure:
         )
         text = str(spec)  # with the types of keys, since {1: x} == {True: x}
         key = (spec, text, torch.get_default_dtype(), *map(_value_of, leaves))
-        return cls(spec, leaves, key), [part for part in parts if isinstance(part, Tensor)]
+        tensors = [part for part in parts if isinstance(part, Tensor)]
+        return cls(spec, leaves, key), tensors
 
     @property
     def kinds(self) -> list[TensorKind]:
@@ -99,7 +100,8 @@ class Structure:
     @property
     def has_values(self) -> bool:
         """Whether there are values beside tensors and None."""
-        return any(not isinstance(leaf, (TensorKind, type(None))) for leaf in self.leaves)
+        kinds = (TensorKind, type(None))
+        return any(not isinstance(leaf, kinds) for leaf in self.leaves)
 
     def fill(self, tensors: Sequence[Tensor]) -> Any:
         """Return a value of this structure with other tensors."""

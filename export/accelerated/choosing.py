@@ -125,10 +125,10 @@ def model_file(problem: Problem, names: Sequence[str]) -> tuple[Path, str]:
         try:
             export_module(network, path, options)
         except NystraError as error:
-            fixed = [
-                replace(port, lengths=dict(zip(port.axes, tensor.shape, strict=True)))
-                for port, tensor in zip(inputs, problem.inputs, strict=True)
-            ]
+            fixed = []
+            for port, tensor in zip(inputs, problem.inputs, strict=True):
+                lengths = dict(zip(port.axes, tensor.shape, strict=True))
+                fixed.append(replace(port, lengths=lengths))
             options = replace(options, static=tuple(problem.inputs[0].shape))
             try:
                 export_module(replace(network, inputs=fixed), path, options)
@@ -147,8 +147,9 @@ def model_file(problem: Problem, names: Sequence[str]) -> tuple[Path, str]:
 
 def _time(problem: Problem, engines: dict[str, tuple[Engine, float]]) -> dict[str, float]:
     """Return the seconds of a call of the module and of each backend, called in turns."""
-    functions: dict[str, Callable[[], object]] = {
-        name: partial(engine.run, problem.tensors) for name, (engine, _) in engines.items()
-    }
-    functions[MODULE] = partial(problem.module.call, [each.clone() for each in problem.tensors])
+    functions: dict[str, Callable[[], object]] = {}
+    for name, (engine, _) in engines.items():
+        functions[name] = partial(engine.run, problem.tensors)
+    inputs = [tensor.clone() for tensor in problem.tensors]
+    functions[MODULE] = partial(problem.module.call, inputs)
     return measure_shortest(functions, rounds=2, most_rounds=10, seconds=4.0, drop=2.0)

@@ -41,7 +41,8 @@ class Engine:
                 "the arguments other than tensors, or the axes, types and devices of tensors, are "
                 "not those of the first call"
             )
-        if self.gives.has_values and [*self.shapes] != [tuple(each.shape) for each in tensors]:
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        if self.gives.has_values and list(self.shapes) != shapes:
             raise NystraError(
                 "the module returns values beside tensors, which are known for one size only"
             )

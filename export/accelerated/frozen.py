@@ -154,9 +154,10 @@ class Accelerated(nn.Module):
 
     def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> Accelerated:
         """Return itself; raise NystraError if the weights would get another type or device."""
-        for kind in {(t.dtype, t.device) for t in tensors_of(self._frozen.module)}:
-            converted = function(torch.empty(0, dtype=kind[0], device=kind[1]))
-            if (converted.dtype, converted.device) != kind:
+        tensors = tensors_of(self._frozen.module)
+        for dtype, device in {(tensor.dtype, tensor.device) for tensor in tensors}:
+            converted = function(torch.empty(0, dtype=dtype, device=device))
+            if (converted.dtype, converted.device) != (dtype, device):
                 _refuse()
         return self
 

@@ -56,6 +56,8 @@ class Acceleration:
                 f"{self.way} computes {shapes}, {self.speedup:.2f} times as fast as the module",
                 f"the result is {same}: largest difference {self.difference:.0e} of its maximum",
             ]
-        for way, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
+        by_seconds = sorted((seconds, way) for way, seconds in self.seconds.items())
+        for seconds, way in by_seconds:
             lines.append(f"{way} takes {milliseconds(seconds)}")
-        return "\n".join([*lines, *(f"{way}: {why}" for way, why in self.reasons.items())])
+        lines += [f"{way}: {why}" for way, why in self.reasons.items()]
+        return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import onnx_ir as ir
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...core.ports.examples import example_arrays
+from ...core.ports.port import Size
 from ...models.facts import Facts
 from ...models.sites import MapSite, PatchSite
 from ...models.torch_internals import FakeTensorMode
@@ -74,7 +76,8 @@ def count_operations(network: nn.Module, facts: Facts) -> tuple[int, dict[str, i
 
 def count_all_operations(network: nn.Module, facts: Facts) -> int:
     """Return the first number of `count_operations`; a network that is a graph is not run."""
-    return _count_in_graphs(network, _images(facts)) or count_operations(network, facts)[0]
+    images = _images(facts, facts.test_size())
+    return _count_in_graphs(network, images) or count_operations(network, facts)[0]
 
 
 def count_quadratic(network: nn.Module, facts: Facts) -> float:
@@ -87,14 +90,8 @@ def count_quadratic(network: nn.Module, facts: Facts) -> float:
     side = facts.round_up(max(_SMALL_SIDE, facts.size_minimum))
     counts = []
     for length in (side, 2 * side):
-        arrays = example_arrays(facts.inputs, facts.size(length, length))
-        images = [torch.from_numpy(array) for array in arrays.values()]
-        operations = _count_in_graphs(network, images)
-        if not operations:
-            with FlopCounterMode(display=False) as counter, torch.no_grad():
-                network(*images)
-            operations = counter.get_total_flops()
-        counts.append(operations)
+        count = partial(_count_at, network, facts, facts.size(length, length))
+        counts.append(without_values(count))
     more = counts[1] - 4 * counts[0]
     return max(_PER_PAIR, more / (12.0 * side**4)) if more > 0 else 0.0
 
@@ -113,7 +110,7 @@ def without_values(run: Callable[[], _Result]) -> _Result:
 
 def _count_by_site(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
     copied = swap(network, neutral(network))
-    images = _images(facts)
+    images = _images(facts, facts.test_size())
     counter = FlopCounterMode(display=False)
     meters: dict[str, _Meter] = {}
     for site in find_sites(copied):
@@ -126,8 +123,20 @@ def _count_by_site(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int
     return _count_in_graphs(copied, images) or counter.get_total_flops(), by_site
 
 
-def _images(facts: Facts) -> list[Tensor]:
-    arrays = example_arrays(facts.inputs, facts.test_size())
+def _count_at(network: nn.Module, facts: Facts, size: Size) -> int:
+    """Return the operations of one run at a size."""
+    images = _images(facts, size)
+    operations = _count_in_graphs(network, images)
+    if operations:
+        return operations
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        network(*images)
+    total: int = counter.get_total_flops()
+    return total
+
+
+def _images(facts: Facts, size: Size) -> list[Tensor]:
+    arrays = example_arrays(facts.inputs, size)
     return [torch.from_numpy(array) for array in arrays.values()]
 
 
@@ -149,15 +158,24 @@ def count_graph_operations(nodes: Iterable[ir.Node], shapes: Shapes) -> int:
     return 2 * sum(_products(node, shapes) for node in nodes)
 
 
+def _shape_of(
+    value: ir.Value | None,
+    shapes: Shapes,
+    unknown: tuple[int, ...],
+) -> tuple[int, ...]:
+    if value is None:
+        return unknown
+    return shapes.get(str(value.name), unknown)
+
+
 def _products(node: ir.Node, shapes: Shapes) -> int:
-    shapes_read = [
-        () if value is None else shapes.get(str(value.name), ()) for value in node.inputs
-    ]
-    elements = math.prod(shapes.get(str(node.outputs[0].name), (0,)))
+    shapes_read = [_shape_of(value, shapes, ()) for value in node.inputs]
+    elements = math.prod(_shape_of(node.outputs[0], shapes, (0,)))
     kind = node.op_type
     if kind in _PRODUCTS and shapes_read[0]:
         across = node.attributes.get("transA")
-        return elements * shapes_read[0][-2 if across is not None and across.as_int() else -1]
+        is_transposed = across is not None and across.as_int()
+        return elements * shapes_read[0][-2 if is_transposed else -1]
     if kind in _CONVOLUTIONS or kind == "ConvTranspose":
         weight = shapes_read[3] if kind == "QLinearConv" else shapes_read[1]
         if len(weight) < 3:
@@ -192,7 +210,8 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
 
     Only sites without a window that stay ``full`` count; 0 if there are none.
     """
-    full = [site.module for site in find_sites(network) if isinstance(resolved[site.path], Full)]
+    sites = find_sites(network)
+    full = [site.module for site in sites if isinstance(resolved[site.path], Full)]
     if not any(isinstance(module, (PatchSite, MapSite)) for module in full):
         return 0.0
     copied = swap(network, neutral(network))
@@ -200,7 +219,9 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
     counts = [0.0]
     for site in find_sites(copied):
         module = site.module
-        if isinstance(module, (PatchSite, MapSite)) and isinstance(resolved[site.path], Full):
+        if not isinstance(module, (PatchSite, MapSite)):
+            continue
+        if isinstance(resolved[site.path], Full):
             inner: Any = module.implementation
             counted: Any = _count_scores(inner, module, counts)
             module.implementation = counted

@@ -29,7 +29,8 @@ def as_2d(geometry: WindowGeometry) -> WindowGeometry:
         return geometry
     frames, rows, columns = geometry.window
     _, down, right = geometry.shift
-    return replace(geometry, window=(rows, columns * frames), shift=(down, right * frames))
+    window = (rows, columns * frames)
+    return replace(geometry, window=window, shift=(down, right * frames))
 
 
 def to_2d(qkv: Tensor, geometry: WindowGeometry) -> Tensor:
@@ -40,7 +41,8 @@ def to_2d(qkv: Tensor, geometry: WindowGeometry) -> Tensor:
     if len(geometry.window) == 2:
         return qkv
     frames = geometry.window[0]
-    clips = qkv.unflatten(1, (qkv.shape[1] // frames, frames)).flatten(0, 1)
+    batch = qkv.shape[1] // frames
+    clips = qkv.unflatten(1, (batch, frames)).flatten(0, 1)
     flat: Tensor = clips.permute(0, 2, 3, 1, 4).flatten(2, 3)
     return flat
 
@@ -50,6 +52,7 @@ def to_3d(out: Tensor, qkv: Tensor, geometry: WindowGeometry) -> Tensor:
     if len(geometry.window) == 2:
         return out
     frames = geometry.window[0]
-    clips = out.unflatten(2, (qkv.shape[3], frames)).permute(0, 3, 1, 2, 4)
+    clips = out.unflatten(2, (qkv.shape[3], frames))
+    clips = clips.permute(0, 3, 1, 2, 4)
     stacked: Tensor = clips.reshape(*qkv.shape[:4], out.shape[-1])
     return stacked

@@ -180,7 +180,8 @@ class _TokensOfWindows:
         q, k, v = (part.flatten(0, 1) for part in partition(qkv, geometry))
         bias = None if bias_table is None else window_bias(bias_table, geometry).unsqueeze(0)
         out = self.tokens(q, k, v, bias, _tokens_of(geometry))
-        return merge(out.unflatten(0, (qkv.shape[0], -1)), qkv.shape[1:-1], geometry)
+        windows = out.unflatten(0, (qkv.shape[0], -1))
+        return merge(windows, qkv.shape[1:-1], geometry)
 
 
 @dataclass(frozen=True)

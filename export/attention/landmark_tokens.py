@@ -19,7 +19,11 @@ MAX_OF_ONE_NODE = 48
 that onnxruntime computes one by one."""
 
 
-def make_pooling(grid: tuple[int, ...], landmarks: tuple[int, ...], like: Tensor) -> Tensor:
+def make_pooling(
+    grid: tuple[int, ...],
+    landmarks: tuple[int, ...],
+    like: Tensor,
+) -> Tensor:
     """Return the matrix (m, N) that averages a grid of N tokens into m landmarks.
 
     Tokens are ordered with the last side of the grid running fastest.
@@ -67,7 +71,8 @@ def linear_tokens(
     out = _attend(name, tokens, geometry.scale, mechanism, form, **more)
     if not before:
         return out
-    first = attention_torch.softmax_attention(q[:, :, :before], k, v, geometry.scale)
+    own_q = q[:, :, :before]
+    first = attention_torch.softmax_attention(own_q, k, v, geometry.scale)
     return torch.cat([first, out], 2)
 
 
@@ -89,7 +94,8 @@ def _attend(
     form: Form,
     **more: Any,
 ) -> Tensor:
-    few = tokens[-1].shape[-2] <= MAX_OF_ONE_NODE and tokens[0].dtype != torch.float64
+    is_small = tokens[-1].shape[-2] <= MAX_OF_ONE_NODE
+    few = is_small and tokens[0].dtype != torch.float64
     if form == "operator" and few:
         more["inverse"] = _one_node
     out: Tensor = getattr(attention_torch, name)(
@@ -123,9 +129,12 @@ def _landmarks(
     if all(type(side) is int for side in grid):
         cells = make_pooling(grid, parts, tokens) @ rest
     else:
-        (rows, columns), (down, along) = grid, parts
-        strips = _pool(rows, down, tokens) @ rest.unflatten(2, (rows, columns)).flatten(3)
-        cells = _pool(columns, along, tokens) @ strips.unflatten(3, (columns, -1))
+        rows, columns = grid
+        down, along = parts
+        lines = rest.unflatten(2, (rows, columns)).flatten(3)
+        strips = _pool(rows, down, tokens) @ lines
+        strips = strips.unflatten(3, (columns, -1))
+        cells = _pool(columns, along, tokens) @ strips
         cells = cells.flatten(2, 3)
     if before:
         return torch.cat([tokens[:, :, :before], cells], 2)

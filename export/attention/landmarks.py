@@ -73,13 +73,15 @@ class Landmarks(Windowed):
             (True, False): (1, count),
             (False, True): (count, 1),
         }
-        return lines.get(tuple(type(side) is int and side == 1 for side in grid), self.landmarks)
+        is_line = tuple(type(side) is int and side == 1 for side in grid)
+        return lines.get(is_line, self.landmarks)
 
     def _too_many(self, geometry: Geometry) -> str:
         if not isinstance(geometry, TokenGeometry) or geometry.before is not None:
             return ""
         for grid in (geometry.query_grid, geometry.key_grid):
-            if any(parts > side for parts, side in zip(self.on(grid), grid, strict=True)):
+            pairs = zip(self.on(grid), grid, strict=True)
+            if any(parts > side for parts, side in pairs):
                 sides = join_sides(grid)
                 return f"more landmarks than rows or columns of the {sides} grid of tokens"
         return ""

@@ -65,11 +65,11 @@ class Plan:
 
     def for_network(self, architecture: str, hyper: Mapping[str, Any]) -> Plan:
         """Return the plan with what its presets stand for; arguments as of the mechanism."""
-        return replace(
-            self,
-            default=self.default.for_network(architecture, hyper),
-            sites={path: one.for_network(architecture, hyper) for path, one in self.sites.items()},
-        )
+        sites = {}
+        for path, site in self.sites.items():
+            sites[path] = site.for_network(architecture, hyper)
+        default = self.default.for_network(architecture, hyper)
+        return replace(self, default=default, sites=sites)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form; ``parse_plan`` reads it back."""
@@ -135,9 +135,12 @@ def _parse(document: dict[str, Any]) -> Plan:
     sha256 = document.get("source_sha256", "")
     if not isinstance(sha256, str):
         raise NystraError(f"source_sha256 {sha256!r:.40} is not a string")
+    parsed = {}
+    for path, site in sites.items():
+        parsed[path] = _parse_site(site, default, f"site {path}")
     return Plan(
         default=default,
-        sites={path: _parse_site(site, default, f"site {path}") for path, site in sites.items()},
+        sites=parsed,
         window=_parse_window(document.get("window")),
         source_sha256=sha256,
     )
@@ -164,7 +167,8 @@ def _parse_site(document: Any, base: Mechanism, where: str) -> Mechanism:
         kind = mechanism_class(name)
         for key in values:
             refuse_foreign(key, key, kind)
-        shared = {key: value for key, value in base.values().items() if key in kind.list_options()}
+        options = kind.list_options()
+        shared = {key: value for key, value in base.values().items() if key in options}
         return kind(**shared | values)
     except NystraError as error:
         raise NystraError(f"{where}: {error}") from None

@@ -79,7 +79,11 @@ def common_window(network: nn.Module) -> tuple[int, ...] | None:
     return None
 
 
-def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dict[str, Mechanism]:
+def resolve(
+    plan: Plan,
+    network: nn.Module,
+    unserved: Sequence[str] = (),
+) -> dict[str, Mechanism]:
     """Return the mechanism of every site of a network under a plan.
 
     A site that the planned mechanism does not support, or where it is undefined (a region border
@@ -105,10 +109,12 @@ def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dic
             + "; see docs/mechanisms.md"
         )
     plan.refuse_unknown_sites([site.path for site in sites])
-    return {
-        site.path: _resolve_site(plan.at(site.path), site.module, named=site.path in plan.sites)
-        for site in sites
-    }
+    resolved = {}
+    for site in sites:
+        planned = plan.at(site.path)
+        named = site.path in plan.sites
+        resolved[site.path] = _resolve_site(planned, site.module, named=named)
+    return resolved
 
 
 def refuse_untrained(plan: Plan, network: nn.Module) -> None:
@@ -143,7 +149,11 @@ def neutral(network: nn.Module) -> dict[str, Mechanism]:
     return {site.path: as_trained(site.module) for site in find_sites(network)}
 
 
-def swap(network: nn.Module, resolved: Mapping[str, Mechanism], form: Form = "plain") -> nn.Module:
+def swap(
+    network: nn.Module,
+    resolved: Mapping[str, Mechanism],
+    form: Form = "plain",
+) -> nn.Module:
     """Return a copy of a network, with shared weights, whose sites compute the plan.
 
     Args:
@@ -151,7 +161,8 @@ def swap(network: nn.Module, resolved: Mapping[str, Mechanism], form: Form = "pl
         resolved: Mechanism of every site, from ``resolve``.
         form: ``plain`` PyTorch, or ``operator`` for tracing (one custom op a site).
     """
-    shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
+    tensors = [*network.parameters(), *network.buffers()]
+    shared = {id(tensor): tensor for tensor in tensors}
     swapped = copy.deepcopy(network, shared)
     for site in find_sites(swapped):
         chosen: Any = implement(resolved[site.path], site.module, form)

@@ -53,7 +53,9 @@ def find_costs(
     record = require_version(read_json(path, "the costs"), where, _VERSION, _ADVICE)
     require_keys(record, where, _KEYS, _KEYS)
     costs = record["seconds"]
-    if not isinstance(costs, dict) or not all(is_number(one) and one > 0 for one in costs.values()):
+    if not isinstance(costs, dict):
+        raise NystraError(f"{where}: expected seconds above 0; {_ADVICE}")
+    if not all(is_number(seconds) and seconds > 0 for seconds in costs.values()):
         raise NystraError(f"{where}: expected seconds above 0; {_ADVICE}")
     if record["network"] != network or plans.keys() - costs:
         raise NystraError(

@@ -82,7 +82,8 @@ def find_plan(
     plans = []
     for number, name in enumerate(faster, 1):
         progress(f"{number}/{len(faster)} try {name}")
-        plans.append(UniformPlan(name, every[name], costs[name], **trials.changes(every[name])))
+        sites = every[name]
+        plans.append(UniformPlan(name, sites, costs[name], **trials.changes(sites)))
     budget = prepared.options.min_psnr or DEFAULT_BUDGET
     chosen = choose(trained, plans, budget)
     if images.coarse:
@@ -128,7 +129,8 @@ def site_plans(prepared: Prepared, keep_full: Sequence[str]) -> dict[str, Sites]
             del rows[site.path][1:]
     trained = {path: row[0] for path, row in rows.items()}
     plans: dict[str, Sites] = {TRAINED: trained}
-    for candidate in dict.fromkeys(each for row in rows.values() for each in row[1:]):
+    tried = [candidate for row in rows.values() for candidate in row[1:]]
+    for candidate in dict.fromkeys(tried):
         served = [path for path, row in rows.items() if candidate in row[1:]]
         plans[str(candidate)] = trained | dict.fromkeys(served, candidate)
     return plans

@@ -98,7 +98,8 @@ class Trials:
             for name, feeds in self._images.samples.items()
             for port, array in feeds.items()
         }
-        key = self.key({"": plan}, samples=state_sha256(samples), held_out=self._images.held_out)
+        held_out = self._images.held_out
+        key = self.key({"": plan}, samples=state_sha256(samples), held_out=held_out)
         changes = read_figures(key) or self._measure(plan)
         remember_figures(key, "the changes by a plan", changes)
         return changes
@@ -111,8 +112,10 @@ class Trials:
             psnr = measure.value(output, self._exact[name])
             part = "held_out" if name in self._images.held_out else "seen"
             changes[part].append(mean_square(psnr))
-        return {part: sum(each) / len(each) for part, each in changes.items()}
+        means = changes.items()
+        return {part: sum(figures) / len(figures) for part, figures in means}
 
     def _outputs(self, plan: Sites) -> dict[str, Array]:
         session = NetworkSession(swap(self._loaded.network, plan, "operator"))
-        return {name: session(*feeds.values()) for name, feeds in self._images.samples.items()}
+        samples = self._images.samples.items()
+        return {name: session(*feeds.values()) for name, feeds in samples}

@@ -37,7 +37,10 @@ def describe(facts: Facts) -> ModelMetadata:
 def write_metadata(model: onnx.ModelProto, metadata: ModelMetadata) -> None:
     """Replace nystra's metadata of a model, in place, in the fixed order of keys."""
     own = {key_of(field.name) for field in fields(metadata)}
-    entries = {entry.key: entry.value for entry in model.metadata_props if entry.key not in own}
+    entries = {}
+    for entry in model.metadata_props:
+        if entry.key not in own:
+            entries[entry.key] = entry.value
     del model.metadata_props[:]
     for key, value in sorted((entries | metadata.entries()).items()):
         model.metadata_props.add(key=key, value=value)

@@ -49,12 +49,14 @@ def find_exact_nodes(graph: onnx.GraphProto, policy: PrecisionPolicy) -> dict[st
 
     A layer is known by the name of its weight or bias, which are those of the network.
     """
-    reasons = {
-        tensor.name: policy.exact(tensor.name.rpartition(".")[0]) for tensor in graph.initializer
-    }
+    reasons = {}
+    for tensor in graph.initializer:
+        path = tensor.name.rpartition(".")[0]
+        reasons[tensor.name] = policy.exact(path)
     exact = {}
     for node in graph.node:
-        why = next((why for name in node.input if (why := reasons.get(name))), None)
+        reasons_of_node = [reasons.get(name) for name in node.input]
+        why = next(filter(None, reasons_of_node), None)
         if why is not None:
             exact[node.output[0]] = why
     return exact

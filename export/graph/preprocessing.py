@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from ...core.arrays import Array
 from ...core.ports.port import Port
 from ...core.ports.preprocessing import Preprocessing, Resize
 from ...runtime.images.resampling import CUBIC
@@ -82,16 +83,18 @@ class _Steps:
         sides = self._constant("crop", np.array(crop, np.int64))
         spare = self._node("Sub", [self._shape(), sides], "spare")
         real = self._node("Cast", [spare], "spare_real", to=onnx.TensorProto.FLOAT)
-        half = self._node("Mul", [real, self._constant("half", np.float32(0.5))], "half_spare")
+        factor = self._constant("half", np.float32(0.5))
+        half = self._node("Mul", [real, factor], "half_spare")
         rounded = self._node("Round", [half], "rounded")
         first = self._node("Cast", [rounded], "first", to=onnx.TensorProto.INT64)
         last = self._node("Add", [first, sides], "last")
         axes = self._constant("axes", np.array(_SIDES, np.int64))
-        self.image = self._node("Slice", [self.image, first, last, axes], "cropped")
+        ends = [self.image, first, last, axes]
+        self.image = self._node("Slice", ends, "cropped")
 
     def normalize(self, preprocessing: Preprocessing) -> None:
-        mean = self._constant("mean", np.array(preprocessing.mean, np.float32).reshape(1, -1, 1, 1))
-        std = self._constant("std", np.array(preprocessing.std, np.float32).reshape(1, -1, 1, 1))
+        mean = self._constant("mean", _as_channels(preprocessing.mean))
+        std = self._constant("std", _as_channels(preprocessing.std))
         centered = self._node("Sub", [self.image, mean], "centered")
         self.image = self._node("Div", [centered, std], "normalized")
 
@@ -110,3 +113,8 @@ class _Steps:
     ) -> str:
         output = f"preprocessing.{name}"
         return self.writer.op(kind, inputs, output, output, **attributes)
+
+
+def _as_channels(numbers: Sequence[float]) -> Array:
+    """Return a number of each channel as (1, C, 1, 1)."""
+    return np.array(numbers, np.float32).reshape(1, -1, 1, 1)

@@ -158,10 +158,12 @@ def _describe(
     exact: Sequence[str] = (),
 ) -> ModelMetadata:
     loaded = prepared.loaded
+    planned_sites = replace(planned.plan, sites=dict(sites))
+    attention = stable_json(planned_sites.as_dict())
     metadata = replace(
         describe(loaded.facts),
         version=__version__,
-        attention=stable_json(replace(planned.plan, sites=dict(sites)).as_dict()).decode(),
+        attention=attention.decode(),
         source_sha256=loaded.checkpoint.sha256,
         precision=transform.label,
         precision_parameters=transform.parameters_text or None,

@@ -23,7 +23,8 @@ def make_standard(model: onnx.ModelProto) -> PassResult:
     others = [function for function in model.functions if function.domain != DOMAIN]
     del model.functions[:]
     model.functions.extend(others)
-    for number, node in enumerate(node for node in model.graph.node if node.domain == DOMAIN):
+    nodes = [node for node in model.graph.node if node.domain == DOMAIN]
+    for number, node in enumerate(nodes):
         body = write_fused_body(node, opset)
         node.op_type = body.name = f"{body.name}_{number}"
         model.functions.append(body)

@@ -86,7 +86,9 @@ def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
 
 
 def _without_reasons(sites: Any) -> Any:
-    if not isinstance(sites, dict) or not all(isinstance(site, dict) for site in sites.values()):
+    if not isinstance(sites, dict):
+        return sites
+    if not all(isinstance(site, dict) for site in sites.values()):
         return sites
     return {
         path: {key: value for key, value in site.items() if key != "reason"}

@@ -18,7 +18,7 @@ makes of its errors. Both are measured, for each class of sites of the same geom
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,12 +31,13 @@ from ...core.ports.port import Port
 from ...core.text import pluralize
 from ...models.geometry import TokenGeometry, WindowGeometry
 from ...runtime.metrics.measures import decibels, mean_square, measure_for
-from ..attention.implementation import geometry_for, implement
+from ..attention.implementation import implement
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import Site, find_sites, neutral, swap
 from ..load.images import Feeds
 from ..pytorch.network_session import NetworkSession
+from .setting_classes import MOST_OPERATIONS, SiteClass, find_classes
 
 DEFAULT_LIMIT = 55.0
 """dB against exact attention that are sufficient."""
@@ -44,12 +45,6 @@ DEFAULT_LIMIT = 55.0
 _MOST_IMAGES = 4
 _RUNS = 3
 """Most runs with chosen settings."""
-
-_FEW_OPERATIONS = 0.2
-"""Share of the operations of exact attention that a setting may take in any case."""
-
-_MOST_OPERATIONS = 2 / 3
-"""Share of them that it may take for the limit."""
 
 _TOO_SHARP = "its settings change the output too much on the images"
 
@@ -95,7 +90,7 @@ def choose_settings(
     Returns:
         The sites, as before where nothing is to be chosen.
     """
-    classes = _find_classes(network, plan, resolved)
+    classes = find_classes(network, plan, resolved)
     if not classes:
         return Settings(dict(resolved))
     headline = measure_for(output).headline
@@ -103,7 +98,8 @@ def choose_settings(
         text = f"usual settings: outputs are compared by {headline}, for which there is no limit"
         return Settings(dict(resolved), text)
     progress(f"measure settings at {len(classes)} kinds of sites")
-    trial = _Trial(network, output, dict([*samples.items()][:_MOST_IMAGES]))
+    images = dict([*samples.items()][:_MOST_IMAGES])
+    trial = _Trial(network, output, images)
     trial.measure_errors(classes)
     before = trial.change_by(resolved)
     for number, group in enumerate(classes, 1):
@@ -138,120 +134,7 @@ def choose_settings(
     return Settings(sites | exact, *description)
 
 
-@dataclass
-class _Tried:
-    """A setting at a class of sites.
-
-    Attributes:
-        setting: The setting.
-        operations: About its multiply-adds on all images.
-        errors: Path of a site -> sum of the squared errors of its outputs; infinite, and not
-            computed, of a setting that takes too many operations.
-    """
-
-    setting: Mechanism
-    operations: float = 0.0
-    errors: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    @property
-    def error(self) -> float:
-        """Of all sites."""
-        return sum(self.errors.values())
-
-
-@dataclass
-class _Class:
-    """Sites of the same geometry and plan, whose settings are chosen together.
-
-    Attributes:
-        paths: Paths of its sites.
-        free: No setting is given, so that they may keep exact attention.
-        tried: Its settings, the usual one first.
-        exact: Multiply-adds of exact attention on all images.
-        change: Mean squared change of the output with the usual setting at these sites alone.
-        chosen: The chosen setting.
-    """
-
-    paths: list[str]
-    free: bool
-    tried: list[_Tried]
-    exact: float = 0.0
-    change: float = 0.0
-    chosen: _Tried = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.chosen = self.tried[0]
-
-    @property
-    def setting(self) -> Mechanism:
-        """The chosen setting."""
-        return self.chosen.setting
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form: the chosen setting, and the expected PSNR with those computed."""
-        computed = [tried for tried in self.tried if math.isfinite(tried.error)]
-        expected = {str(tried.setting): self.predict(tried) for tried in computed}
-        return {
-            "sites": self.paths,
-            "setting": str(self.setting),
-            "expected_psnr": {
-                text: json_number(decibels(change)) for text, change in expected.items()
-            },
-        }
-
-    def predict(self, tried: _Tried | None = None) -> float:
-        """Return the change of the output that is expected with a setting, or the chosen one."""
-        return self._scale_error((tried or self.chosen).error)
-
-    def predict_at(self, path: str) -> float:
-        """Return the change of the output that is expected of a site with the chosen setting."""
-        return self._scale_error(self.chosen.errors[path])
-
-    def _scale_error(self, error: float) -> float:
-        return self.change * error / max(self.tried[0].error, 1e-30)
-
-    def take_cheap(self) -> None:
-        """Choose the setting with the smallest error that takes few operations."""
-        limit = max(self.tried[0].operations, _FEW_OPERATIONS * self.exact)
-        cheap = [tried for tried in self.tried if tried.operations <= limit]
-        self.chosen = min(cheap, key=lambda tried: tried.error)
-
-    def steps(self) -> list[tuple[float, _Tried]]:
-        """Return the settings with smaller errors, and what each gains for its operations."""
-        minimum = self.exact * 1e-6  # also of a setting that takes no more than the chosen one
-        return [
-            (
-                (self.predict() - self.predict(tried))
-                / max(tried.operations - self.chosen.operations, minimum),
-                tried,
-            )
-            for tried in self.tried
-            if tried.error < self.chosen.error and tried.operations <= _MOST_OPERATIONS * self.exact
-        ]
-
-
-def _find_classes(
-    network: nn.Module, plan: Plan, resolved: Mapping[str, Mechanism]
-) -> list[_Class]:
-    """Return the classes of sites that have a choice of settings."""
-    groups: dict[str, list[Site]] = {}
-    for site in find_sites(network):
-        planned = plan.at(site.path)
-        if resolved[site.path].name == planned.name:
-            form = getattr(site.module, "geometry", None)
-            key = repr((type(site.module).__name__, form, planned))
-            groups.setdefault(key, []).append(site)
-    classes = []
-    for sites in groups.values():
-        planned, module = plan.at(sites[0].path), sites[0].module
-        settings = planned.settings(geometry_for(planned, module))
-        if len(settings) > 1:
-            paths = [site.path for site in sites]
-            classes.append(_Class(paths, planned == type(planned)(), [*map(_Tried, settings)]))
-    return classes
-
-
-def _refine(classes: list[_Class], allowed: float) -> None:
+def _refine(classes: list[SiteClass], allowed: float) -> None:
     """Choose settings with smaller errors until the change is expected to be allowed."""
     while sum(group.predict() for group in classes) > allowed:
         steps = [(*step, group) for group in classes for step in group.steps()]
@@ -261,7 +144,7 @@ def _refine(classes: list[_Class], allowed: float) -> None:
         group.chosen = tried
 
 
-def _find_worst(classes: list[_Class], exact: Container[str], share: float) -> list[str]:
+def _find_worst(classes: list[SiteClass], exact: Container[str], share: float) -> list[str]:
     """Return the sites without which a share of the change is expected, beside exact ones."""
     expected = {
         path: group.predict_at(path)
@@ -273,7 +156,11 @@ def _find_worst(classes: list[_Class], exact: Container[str], share: float) -> l
     allowed = share * rest
     free = {path for group in classes if group.free for path in group.paths}
     worst = []
-    for path in sorted(expected.keys() & free, key=lambda path: (-expected[path], path)):
+
+    def place_of(path: str) -> tuple[float, str]:
+        return -expected[path], path
+
+    for path in sorted(expected.keys() & free, key=place_of):
         if rest <= allowed:
             break
         rest -= expected[path]
@@ -290,12 +177,13 @@ class _Trial:
     """
 
     def __init__(self, network: nn.Module, output: Port, samples: Mapping[str, Feeds]) -> None:
-        self.exact, self.samples = neutral(network), samples
+        self.exact = neutral(network)
+        self.samples = samples
         self._network = network
         self._measure = measure_for(output)
         self._expected: list[Array] = []
 
-    def measure_errors(self, classes: list[_Class]) -> None:
+    def measure_errors(self, classes: list[SiteClass]) -> None:
         """Run with exact attention, and add the errors and operations of all settings."""
         probed = swap(self._network, self.exact, "operator")
         groups = {path: group for group in classes for path in group.paths}
@@ -322,7 +210,7 @@ class _Trial:
 class _Probe:
     """Exact attention of a site, which also computes all settings of its class."""
 
-    def __init__(self, site: Site, group: _Class) -> None:
+    def __init__(self, site: Site, group: SiteClass) -> None:
         self.exact: Any = site.module.implementation
         self.path = site.path
         self.group = group
@@ -340,10 +228,11 @@ class _Probe:
         for tried, compute in zip(self.group.tried, self.computed, strict=True):
             operations = tried.setting.operations(head_dim, value_dim)
             tried.operations += queries * operations
-            if operations > max(default, _MOST_OPERATIONS * exact):
+            if operations > max(default, MOST_OPERATIONS * exact):
                 tried.errors[self.path] = math.inf  # it is never chosen
             else:
-                tried.errors[self.path] += float(((compute(*arguments) - out).double() ** 2).sum())
+                change = (compute(*arguments) - out).double()
+                tried.errors[self.path] += float((change**2).sum())
         return out
 
 
@@ -355,11 +244,12 @@ def _read_sizes(arguments: tuple[Any, ...]) -> tuple[int, int, int]:
     _, k, v = arguments[:3]
     if isinstance(geometry, TokenGeometry):
         return k.shape[2], k.shape[3], v.shape[3]
-    return k.shape[2] * k.shape[3], k.shape[1], v.shape[1]
+    keys = k.shape[2] * k.shape[3]
+    return keys, k.shape[1], v.shape[1]
 
 
 def _describe(
-    classes: list[_Class],
+    classes: list[SiteClass],
     exact: Collection[str],
     images: int,
     limit: float,
@@ -370,7 +260,8 @@ def _describe(
     default, chosen = decibels(before), decibels(change)
     counts: Counter[str] = Counter()
     for group in classes:
-        counts[str(group.setting).partition(" ")[2]] += len({*group.paths}.difference(exact))
+        setting = str(group.setting).partition(" ")[2]
+        counts[setting] += len({*group.paths}.difference(exact))
     counts["exact attention"] += len(exact)
     settings = ", ".join(f"{text} at {pluralize(n, 'site')}" for text, n in counts.items() if n)
     on = f"on {pluralize(images, 'image')}, {limit:g} wanted"

@@ -32,7 +32,8 @@ def register_torch(checkpoint: Path | None, hyper: Mapping[str, Any]) -> None:
         checkpoint: The checkpoint of the model files, or None: then they cannot run.
         hyper: Hyper-parameters that the checkpoint does not state.
     """
-    every = frozenset().union(*(find_backend(name).precisions for name in backend_names()))
+    precisions = [find_backend(name).precisions for name in backend_names()]
+    every = frozenset().union(*precisions)
     for name, way in TORCH_BACKENDS.items():
         facts = {"checkpoint": checkpoint, "hyper": dict(hyper), **way}
         register_backend(name, type(name, (TorchBackend,), {**facts, "precisions": every}))
@@ -97,11 +98,13 @@ class TorchBackend(Backend):
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run the network once."""
-        return self._network.run({tensor.name: feeds[tensor.name] for tensor in self.inputs})
+        named = {tensor.name: feeds[tensor.name] for tensor in self.inputs}
+        return self._network.run(named)
 
     def time_on_device(self, feeds: Mapping[str, Array]) -> float | None:
         """Run the network once; return the seconds between events around it, or None on a CPU."""
-        return self._network.device_seconds({t.name: feeds[t.name] for t in self.inputs})
+        named = {tensor.name: feeds[tensor.name] for tensor in self.inputs}
+        return self._network.device_seconds(named)
 
 
 def _gpu() -> str:

@@ -48,7 +48,8 @@ class NetworkSession:
 
         The copies to and from the device are part of the run.
         """
-        return dict(zip(self._outputs, self._arrays(self._tensors(feeds.values())), strict=True))
+        arrays = self._arrays(self._tensors(feeds.values()))
+        return dict(zip(self._outputs, arrays, strict=True))
 
     def device_seconds(self, feeds: Mapping[str, npt.NDArray[Any]]) -> float | None:
         """Run once; return the seconds between CUDA events around the network.
@@ -115,7 +116,9 @@ class _Promoting(TorchFunctionMode):
         except RuntimeError:
             wide = tuple(_as_double(value) for value in args)
             named_wide = {name: _as_double(value) for name, value in named.items()}
-            pairs = zip((*args, *named.values()), (*wide, *named_wide.values()), strict=True)
+            values = (*args, *named.values())
+            wide_values = (*wide, *named_wide.values())
+            pairs = zip(values, wide_values, strict=True)
             if all(before is after for before, after in pairs):
                 raise
             return func(*wide, **named_wide)

@@ -48,9 +48,9 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
 
 
 def _attention(result: ExportResult) -> str:
-    counts = Counter(
-        site.name for path, site in result.source.resolved.items() if path not in result.unchanged
-    )
+    sites = result.source.resolved.items()
+    replaced = [site for path, site in sites if path not in result.unchanged]
+    counts = Counter(site.name for site in replaced)
     placed = [f"{name} at {pluralize(count, 'site')}" for name, count in counts.items()]
     if result.unchanged:
         placed.append(f"{pluralize(len(result.unchanged), 'site')} not replaced")
@@ -124,7 +124,8 @@ def speed_text(speed: Speed) -> str:
 def _against_full(result: ExportResult) -> str:
     measure = result.fidelity.measure
     values = result.fidelity.plan
-    if all(value == measure.best for value in values.values()) and result.precision != "fp32":
+    is_best = all(value == measure.best for value in values.values())
+    if is_best and result.precision != "fp32":
         return f"same attention as full; the line above includes the rounding of {result.precision}"
     return _figures(measure, values)
 

@@ -41,7 +41,8 @@ class SiteReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        values = {key: value for key, value in vars(self).items() if key != "planned"}
+        attributes = vars(self).items()
+        values = {key: value for key, value in attributes if key != "planned"}
         return values | {"plan": self.planned.as_dict()}
 
 

@@ -98,7 +98,8 @@ def _in_torch(restorer: Restorer, source: Source) -> Restorer:
     from ..pytorch.network_session import NetworkSession
 
     ports = source.loaded.facts
-    backend = NetworkSession(source.exact(), outputs=[port.name for port in ports.outputs])
+    outputs = [port.name for port in ports.outputs]
+    backend = NetworkSession(source.exact(), outputs=outputs)
     image, *others = (port.name for port in ports.inputs)
 
     def function(array: Any, **more: Any) -> Any:

@@ -172,7 +172,11 @@ def _add_plans(page: Page, figures: Mapping[str, Any]) -> None:
         f"Time of attention alone, as trained {1e3 * trained:.1f} ms, and PSNR against the network "
         "as trained, on the images of the choice and on those held out."
     )
-    plans = sorted(figures["plans"].items(), key=lambda plan: plan[1]["attention_seconds"])
+
+    def find_seconds(plan: tuple[str, Any]) -> float:
+        return float(plan[1]["attention_seconds"])
+
+    plans = sorted(figures["plans"].items(), key=find_seconds)
     rows = [
         (
             name,
@@ -198,7 +202,10 @@ def _add_sites(page: Page, result: ExportResult) -> None:
     page.table(*site_table(sites))
 
 
-def site_table(sites: Mapping[str, Mechanism]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+_Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+
+
+def site_table(sites: Mapping[str, Mechanism]) -> _Table:
     """Return the header and rows of a table of sites; sites with equal columns share a row.
 
     Args:
@@ -208,8 +215,10 @@ def site_table(sites: Mapping[str, Mechanism]) -> tuple[tuple[str, ...], list[tu
     for path, mechanism in sites.items():
         what = (mechanism.name, _parameters(mechanism), mechanism.reason)
         alike.setdefault(what, []).append(path)
-    heads = ("sites", "number", "mechanism", "parameters", "reason")
-    rows = [(together(paths), str(len(paths)), *what) for what, paths in alike.items()]
+    heads: tuple[str, ...] = ("sites", "number", "mechanism", "parameters", "reason")
+    rows: list[tuple[str, ...]] = []
+    for columns, paths in alike.items():
+        rows.append((together(paths), str(len(paths)), *columns))
     if not any(reason for *_, reason in rows):
         return heads[:-1], [row[:-1] for row in rows]
     return heads, rows
@@ -224,10 +233,12 @@ def together(paths: Sequence[str]) -> str:
     parts = [path.split(".") for path in paths]
     if len({len(of_path) for of_path in parts}) > 1:
         return ", ".join(paths)
-    values = [list(dict.fromkeys(place)) for place in zip(*parts, strict=True)]
+    parts_at = zip(*parts, strict=True)
+    values = [list(dict.fromkeys(names)) for names in parts_at]
     if math.prod(map(len, values)) != len(paths):
         return ", ".join(paths)
-    return ".".join(each[0] if len(each) == 1 else f"{{{', '.join(each)}}}" for each in values)
+    texts = [each[0] if len(each) == 1 else f"{{{', '.join(each)}}}" for each in values]
+    return ".".join(texts)
 
 
 def _parameters(mechanism: Mechanism) -> str:
@@ -267,20 +278,26 @@ def _add_row(
         (f"exported, {figure}", row.exported),
         (f"difference x {factor:g}", row.difference * factor),
     ]
-    page.images([(text, image_uri(cell)) for text, cell in cells], full.shape[1])
+    images = [(text, image_uri(cell)) for text, cell in cells]
+    page.images(images, full.shape[1])
     top, left = find_largest_change(row.difference[:, :, 0], scale)
     place = (slice(top, top + _ZOOMED), slice(left, left + _ZOOMED))
     part = _ZOOMED // scale
     source = row.source[top // scale :, left // scale :][:part, :part]
-    crops = [("input", source), *((text.split(",")[0], cell[place]) for text, cell in cells)]
-    page.images([(text, image_uri(cell)) for text, cell in crops], _ZOOMED_WIDTH)
+    crops = [("input", source)]
+    for text, cell in cells:
+        crops.append((text.split(",")[0], cell[place]))
+    zoomed = [(text, image_uri(cell)) for text, cell in crops]
+    page.images(zoomed, _ZOOMED_WIDTH)
 
 
 def find_largest_change(difference: Array, scale: int) -> tuple[int, int]:
     """Return top and left of the part with the largest sum of differences, at input pixels."""
-    sums = np.pad(difference.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+    totals = difference.cumsum(0).cumsum(1)
+    sums = np.pad(totals, ((1, 0), (1, 0)))
     height, width = (min(_ZOOMED, side) for side in difference.shape)
-    parts = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width]
+    right = sums[height:, width:] - sums[:-height, width:]
+    parts = right - sums[height:, :-width]
     parts = (parts + sums[:-height, :-width])[::scale, ::scale]
     top, left = np.unravel_index(int(parts.argmax()), parts.shape)
     return int(top) * scale, int(left) * scale

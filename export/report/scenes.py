@@ -93,13 +93,15 @@ def user_scenes(
         large = tuple(
             slice(extent.start * scale, extent.stop * scale) for extent in (rows, columns)
         )
-        yield Scene(source.name, image.pixels[place], truth[large], arrays, restorer.auxiliary)
+        pixels = image.pixels[place]
+        yield Scene(source.name, pixels, truth[large], arrays, restorer.auxiliary)
 
 
 def _middle(size: tuple[int, ...], side: int, mask: Any = None) -> tuple[slice, slice]:
     center = [length / 2 for length in size[:2]]
     if mask is not None and mask.any():
-        center = [float(places.mean()) for places in np.nonzero(mask)[:2]]
+        places_by_axis = np.nonzero(mask)[:2]
+        center = [float(places.mean()) for places in places_by_axis]
     extents = []
     for length, middle in zip(size, center, strict=False):
         length_shown = min(side, length)

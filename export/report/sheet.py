@@ -97,10 +97,13 @@ def run_scenes(
     for scene in scenes:
         others = scene.auxiliary
         exported = _color(restorer(scene.pixels, auxiliary=others)[0])
-        full = None if exact is None else _color(exact(scene.pixels, auxiliary=others)[0])
+        full = None
+        if exact is not None:
+            full = _color(exact(scene.pixels, auxiliary=others)[0])
         truth = None if scene.truth is None else _color(scene.truth)
         source = _prepare_shown(scene, restorer)
-        rows.append(SheetRow(scene, source, exported, full, truth, _resize(source, exported)))
+        change = _resize(source, exported)
+        rows.append(SheetRow(scene, source, exported, full, truth, change))
     return rows
 
 
@@ -148,11 +151,13 @@ def _resize(image: Pixels, exported: Pixels) -> Pixels:
 
 def _prepare_shown(scene: Scene, restorer: Restorer) -> Pixels:
     pixels = scene.pixels
-    if (restorer.input_channels, restorer.output_channels, pixels.shape[2]) == (1, 3, 3):
+    colors_luma = (restorer.input_channels, restorer.output_channels) == (1, 3)
+    if colors_luma and pixels.shape[2] == 3:
         pixels = luma_of(pixels)[:, :, None]
     for port in scene.ports:
         if port.role == "mask":
-            pixels = np.where(scene.auxiliary[port.name] > 0, np.float32(1), pixels)
+            missing = scene.auxiliary[port.name] > 0
+            pixels = np.where(missing, np.float32(1), pixels)
     return pixels
 
 

@@ -71,7 +71,9 @@ def suggestion(
     def everywhere(mechanism: Cluster) -> Callable[[], Array]:
         changed: dict[str, Mechanism] = {path: exported.sites[path] for path in sites}
         if mechanism != Cluster():
-            changed = {path: mechanism.at(module.geometry) for path, module in sites.items()}
+            changed = {}
+            for path, module in sites.items():
+                changed[path] = mechanism.at(module.geometry)
         backend = NetworkSession(swap(network, {**resolved, **changed}, "operator"))
         return lambda: backend(*arrays)
 
@@ -79,10 +81,13 @@ def suggestion(
     measure = measure_for(output)
     exact = trained(*arrays)
     runs = {mechanism: everywhere(mechanism) for mechanism in (Cluster(), *UNIFORM)}
-    figures = {mechanism: measure.value(run(), exact) for mechanism, run in runs.items()}
+    figures = {}
+    for mechanism, run in runs.items():
+        figures[mechanism] = measure.value(run(), exact)
     keeping = [mechanism for mechanism in UNIFORM if figures[mechanism] >= DEFAULT_BUDGET]
     named = dict.fromkeys((Cluster(), *keeping[:1]))
-    timed = {"trained": lambda: trained(*arrays)} | {str(each): runs[each] for each in named}
+    timed: dict[str, Callable[[], object]] = {"trained": lambda: trained(*arrays)}
+    timed |= {str(each): runs[each] for each in named}
     seconds = measure_shortest(timed, rounds=_ROUNDS)
     ratios = {each: seconds["trained"] / seconds[str(each)] for each in named}
     if ratios[Cluster()] < _WORTH:

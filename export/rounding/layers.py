@@ -73,7 +73,8 @@ class Rounding:
             axes = _channel_axes(node, weight)
             factors = [builder.steps(source, None), builder.steps(weight, axes)]
         else:
-            factors = [builder.digits(source, self.digits), builder.digits(weight, self.digits)]
+            digits = self.digits
+            factors = [builder.digits(source, digits), builder.digits(weight, digits)]
         result = builder.like(node, [*factors, *rest[1:]])
         if self.digits is not None:
             result = builder.digits(result, self.digits)
@@ -89,10 +90,13 @@ class _RoundingBuilder(NodeBuilder):
     def steps(self, value: ir.Value | None, axes: list[int] | None) -> ir.Value:
         """Return a value rounded to 127 steps of the largest, along axes or of all."""
         size = self.op("Abs", value)
-        largest = self.op("ReduceMax", *([size] if axes is None else [size, axes]))
+        reduced = [size] if axes is None else [size, axes]
+        largest = self.op("ReduceMax", *reduced)
         step = self.op("Div", largest, _LEVELS)
-        step = self.op("Max", step, float(np.finfo(np.float32).tiny))
-        return self.op("Mul", self.op("Round", self.op("Div", value, step)), step)
+        smallest = float(np.finfo(np.float32).tiny)
+        step = self.op("Max", step, smallest)
+        steps = self.op("Round", self.op("Div", value, step))
+        return self.op("Mul", steps, step)
 
 
 def _channel_axes(node: ir.Node, weight: ir.Value | None) -> list[int]:

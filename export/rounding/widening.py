@@ -19,7 +19,8 @@ _TYPES = ("to", "dtype", "output_dtype", "stash_type")
 def has_half(model: onnx.ModelProto) -> bool:
     """Return whether a model has values of half precision."""
     graph = model.graph
-    declared = [v.type.tensor_type.elem_type for v in [*graph.input, *graph.output]]
+    values = [*graph.input, *graph.output]
+    declared = [value.type.tensor_type.elem_type for value in values]
     return any(kind in _HALF for kind in declared) or any(
         tensor.data_type in _HALF for tensor in _tensors(graph)
     )

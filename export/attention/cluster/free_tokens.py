@@ -31,13 +31,16 @@ def attend_free(
     along = block, block
     if type(height) is int and height == 1:  # of a line all are along it
         rows, columns, along = 1, rows * columns, (1, block**2)
-    first = softmax_attention(q[:, :, :before], k, v, geometry.scale) if before else None
+    first = None
+    if before:
+        first = softmax_attention(q[:, :, :before], k, v, geometry.scale)
     k = k - k[:, :, key_before:].mean(2, keepdim=True)
     own = q[:, :, before:] * geometry.scale
     keys = k[:, :, key_before:]
     values = v[:, :, key_before:]
-    starts = _seeds(height, rows, k.device) * width, _seeds(width, columns, k.device)
-    seeds = (starts[0].unsqueeze(1) + starts[1]).flatten()
+    seed_rows = _seeds(height, rows, k.device) * width
+    seed_columns = _seeds(width, columns, k.device)
+    seeds = (seed_rows.unsqueeze(1) + seed_columns).flatten()
     members, centers = key_clusters(keys, seeds, mechanism.rounds or 0)
     records = cluster_records(keys, values, members, centers, mechanism.order or 0)
     if geometry.separate:
@@ -60,8 +63,10 @@ def attend_free(
         exact = own_q @ k[:, :, :key_before].unsqueeze(2).mT
         own_logits = torch.cat([exact, own_logits], -1)
         exact_v = v[:, :, :key_before].unsqueeze(2)
-        own_v = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], 3)
-    out = attend_clusters(own_q, centers.unsqueeze(2), seen, own_logits, own_v, v.unsqueeze(2))
+        blocks = own_v.shape[2]
+        own_v = torch.cat([exact_v.expand(-1, -1, blocks, -1, -1), own_v], 3)
+    centers = centers.unsqueeze(2)
+    out = attend_clusters(own_q, centers, seen, own_logits, own_v, v.unsqueeze(2))
     out = _grid(out, height, width, along)
     if first is None:
         return out
@@ -70,7 +75,8 @@ def attend_free(
 
 def _seeds(side: int, parts: int, device: torch.device) -> Tensor:
     """Return `cluster_seeds` of a side that may be free."""
-    return (2 * torch.arange(parts, device=device) + 1) * side // (2 * parts)
+    middles = 2 * torch.arange(parts, device=device) + 1
+    return middles * side // (2 * parts)
 
 
 def _cut(
@@ -80,10 +86,12 @@ def _cut(
     sides: tuple[int, int],
 ) -> Tensor:
     """Return the blocks (B, h, blocks, places, C) of a grid (B, h, N, C), padded by 0."""
-    beyond = (0, 0, 0, -width % sides[1], 0, -height % sides[0])
+    rows, columns = sides
+    beyond = (0, 0, 0, -width % columns, 0, -height % rows)
     padded = F.pad(part.unflatten(2, (height, width)), beyond)
-    cells = padded.unflatten(3, (-1, sides[1])).unflatten(2, (-1, sides[0]))
-    blocks: Tensor = cells.transpose(3, 4).flatten(4, 5).flatten(2, 3)
+    cells = padded.unflatten(3, (-1, columns))
+    cells = cells.unflatten(2, (-1, rows)).transpose(3, 4)
+    blocks: Tensor = cells.flatten(4, 5).flatten(2, 3)
     return blocks
 
 
@@ -95,7 +103,8 @@ def _grid(
 ) -> Tensor:
     """Return the grid (B, h, N, C) of blocks (B, h, blocks, places, C)."""
     columns = (width + sides[1] - 1) // sides[1]
-    cells = blocks.unflatten(3, sides).unflatten(2, (-1, columns))
-    padded = cells.transpose(3, 4).flatten(4, 5).flatten(2, 3)
+    cells = blocks.unflatten(3, sides)
+    cells = cells.unflatten(2, (-1, columns)).transpose(3, 4)
+    padded = cells.flatten(4, 5).flatten(2, 3)
     grid: Tensor = padded[:, :, :height, :width].flatten(2, 3)
     return grid

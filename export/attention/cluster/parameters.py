@@ -165,7 +165,8 @@ class Cluster(Windowed):
 
     def list_changes(self) -> dict[str, Any]:
         """Return the values that are not the default; no rounds and order 0 are, if not chosen."""
-        return {name: value for name, value in super().list_changes().items() if value}
+        changes = super().list_changes()
+        return {name: value for name, value in changes.items() if value}
 
     def settings(self, geometry: Geometry) -> Sequence[Cluster]:
         """Return its usual setting first, then those of `_SETTINGS` and `_SIDES`."""

@@ -52,8 +52,11 @@ def attend_tokens(
         along = block**2
     first = []
     if before:
-        own_bias = bias if bias is None or bias.shape[2] == 1 else bias[:, :, :before]
-        first = [softmax_attention(q[:, :, :before], k, v, geometry.scale, own_bias)]
+        own_bias = bias
+        if bias is not None and bias.shape[2] != 1:
+            own_bias = bias[:, :, :before]
+        own_q = q[:, :, :before]
+        first = [softmax_attention(own_q, k, v, geometry.scale, own_bias)]
 
     k = k - k[:, :, key_before:].mean(-2, keepdim=True)
     grid_k = k[:, :, key_before:]
@@ -70,12 +73,14 @@ def attend_tokens(
     bounds = [[*range(0, size, step), size] for size, step in steps]
     queries = Blocks.of(bounds, q.device)
     margins = geometry.margin or (None, None)
-    keys = Blocks.of(list(map(_key_bounds, bounds, key_grid, margins)), q.device)
+    key_bounds = list(map(_key_bounds, bounds, key_grid, margins))
+    keys = Blocks.of(key_bounds, q.device)
     own_q = queries.cut(q[:, :, before:] * geometry.scale)
     own_k = keys.cut(grid_k)
     own_v = keys.cut(grid_v)
     records = cluster_records(grid_k, grid_v, members, centers, mechanism.order or 0)
-    sums = (keys.cut(members) * keys.real.unsqueeze(-1)).mT @ keys.cut(records)
+    real_members = keys.cut(members) * keys.real.unsqueeze(-1)
+    sums = real_members.mT @ keys.cut(records)
     own_logits = own_q @ own_k.mT
     exact_k = k[:, :, :key_before].unsqueeze(2)
     exact_v = v[:, :, :key_before].unsqueeze(2)
@@ -83,15 +88,18 @@ def attend_tokens(
     if bias is None:
         seen = sums.sum(2, keepdim=True) - sums
     else:
-        pairs = bias.expand(*bias.shape[:2], q.shape[2], k.shape[2])[:, :, before:]
+        pairs = bias.expand(*bias.shape[:2], q.shape[2], k.shape[2])
+        pairs = pairs[:, :, before:]
         pairs = pairs - pairs.amax((2, 3), keepdim=True)
         seen = _sum_seen(pairs[..., key_before:], sums, queries, keys)
         own_logits = own_logits + _own(pairs[..., key_before:], queries, keys)
         exact = exact + queries.cut(pairs[..., :key_before])
     own_logits = own_logits.masked_fill(~keys.real.unsqueeze(-2), -torch.inf)
     own_logits = torch.cat([exact, own_logits], -1)
-    values = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], -2)
-    out = attend_clusters(own_q, centers.unsqueeze(2), seen, own_logits, values, v.unsqueeze(2))
+    blocks = own_v.shape[2]
+    values = torch.cat([exact_v.expand(-1, -1, blocks, -1, -1), own_v], -2)
+    centers = centers.unsqueeze(2)
+    out = attend_clusters(own_q, centers, seen, own_logits, values, v.unsqueeze(2))
     return torch.cat([*first, queries.join(out)], 2)
 
 
@@ -115,7 +123,8 @@ def _before(count: int, grid: tuple[int, int]) -> int | None:
 def _own(bias: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
     """Return the bias (B, h, blocks, places, places of keys) of each block with its own."""
     rows = queries.cut(bias)  # (B, h, blocks, places, Nk)
-    used = keys.tokens.unsqueeze(1).expand(-1, rows.shape[3], -1)
+    used = keys.tokens.unsqueeze(1)
+    used = used.expand(-1, rows.shape[3], -1)
     return rows.gather(-1, used.expand(*rows.shape[:2], *used.shape))
 
 
@@ -137,8 +146,10 @@ def _sum_seen(
     rows = _make_averaging(queries, bias)
     columns = _make_averaging(keys, bias)
     mean = rows @ bias.exp() @ columns.mT
-    other_blocks = mean * (1 - torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device))
-    seen: Tensor = (other_blocks @ sums.flatten(-2)).unflatten(-1, sums.shape[-2:])
+    own_block = torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)
+    other_blocks = mean * (1 - own_block)
+    total = other_blocks @ sums.flatten(-2)
+    seen: Tensor = total.unflatten(-1, sums.shape[-2:])
     return seen
 
 

@@ -64,7 +64,8 @@ class Windows:
     ) -> Tensor:
         """Return the attention of qkv in windows of rows and columns, as ``window_cosine``."""
         table = table_of(qkv, bias_table)
-        more = {"mask": self.mechanism.choose_mask(geometry), "bias": int(bias_table is not None)}
+        has_bias = int(bias_table is not None)
+        more = {"mask": self.mechanism.choose_mask(geometry), "bias": has_bias}
         attributes = geometry.attributes() | more | {"epsilon": epsilon}
         return in_form(window_cosine, self.form)(qkv, table, logit_scale, **attributes)
 
@@ -105,10 +106,13 @@ class Tokens:
     ) -> Tensor:
         """One node where the scores of a head are many, or of an unknown number."""
         counts = q.shape[2], k.shape[2]
-        few = all(isinstance(n, int) for n in counts) and math.prod(counts) < FEWEST_SCORES
+        is_fixed = all(isinstance(count, int) for count in counts)
+        few = is_fixed and math.prod(counts) < FEWEST_SCORES
         if self.form == "plain" or few or q.dtype == torch.float64:  # which no kernel takes
             return softmax_attention(q, k, v, geometry.scale, bias)
-        added = q.new_zeros(1, 1, 1, 1) if bias is None else bias.to(q.dtype)
+        added = q.new_zeros(1, 1, 1, 1)
+        if bias is not None:
+            added = bias.to(q.dtype)
         added = added[(None,) * (4 - added.dim())]
         more = {"bias": int(bias is not None), "scale": geometry.scale}
         return in_form(attention, self.form)(q, k, v, added, **more)

@@ -30,4 +30,5 @@ class Tokens:
         geometry: TokenGeometry,
     ) -> Tensor:
         """Return the attention of q, k, v; shapes as in ``models.sites.TokenSite``."""
-        return linformer_attention(q, k, v, self.site.E_K, self.site.E_V, geometry.scale)
+        projections = (self.site.E_K, self.site.E_V)
+        return linformer_attention(q, k, v, *projections, geometry.scale)

@@ -44,7 +44,8 @@ class Windows:
         """
         flat = to_2d(qkv, geometry)
         out, share = window_nystrom_terms(flat, **self.mechanism.attributes(geometry))
-        return to_3d(out, qkv, geometry), float((share < 1).double().mean())
+        kept = (share < 1).double().mean()
+        return to_3d(out, qkv, geometry), float(kept)
 
 
 @dataclass(frozen=True)

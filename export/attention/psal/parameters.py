@@ -81,4 +81,5 @@ class Psal(Windowed):
 
     def reseed(self) -> Psal:
         """Return the same with the next seed."""
-        return replace(self, seed=(self.seed + 1) % (int(_SEED.maximum) + 1))
+        seeds = int(_SEED.maximum) + 1
+        return replace(self, seed=(self.seed + 1) % seeds)

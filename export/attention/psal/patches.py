@@ -62,7 +62,13 @@ def plan_geometry(geometry: PatchGeometry, mechanism: Psal) -> PatchGeometry:
     patch = mechanism.patch_size or geometry.patch
     if mechanism.full_size and geometry.shrink == geometry.value_stride:
         return replace(
-            geometry, patch=patch, shrink=1, fuse=0, value_patch=1, value_stride=1, divisor=1.0
+            geometry,
+            patch=patch,
+            shrink=1,
+            fuse=0,
+            value_patch=1,
+            value_stride=1,
+            divisor=1.0,
         )
     return replace(geometry, patch=patch)
 
@@ -97,18 +103,22 @@ def _matches(
     radius = 0
     if geometry.border == "zero":
         radius = geometry.patch // 2
-    channels, (height, width) = query.shape[1], (query.shape[2], query.shape[3])
+    channels = query.shape[1]
+    height, width = query.shape[2], query.shape[3]
     rim = (radius,) * 4
     usable_keys = usable
     if radius:
         query = F.pad(query, rim)
         key = F.pad(key, rim)
-        inside = torch.ones_like(key[:1, :1, radius:-radius, radius:-radius])
+        real = slice(radius, -radius)
+        inside = torch.ones_like(key[:1, :1, real, real])
         usable_keys = F.pad(inside if usable is None else usable, rim)
     if geometry.key_norm == "ridge" and options.metric == "cosine":
         ridge = (channels * geometry.key_epsilon) ** 0.5
-        query = torch.cat((query, torch.zeros_like(query[:, :1])), 1)
-        key = torch.cat((key, torch.full_like(key[:, :1], ridge)), 1)
+        zeros = torch.zeros_like(query[:, :1])
+        query = torch.cat((query, zeros), 1)
+        ridges = torch.full_like(key[:, :1], ridge)
+        key = torch.cat((key, ridges), 1)
     if not radius:
         return matches(query, key, options, usable_keys, search=search)
     searching = F.pad(query.new_ones(1, 1, height, width), rim)
@@ -118,7 +128,8 @@ def _matches(
     used = index.clamp(min=0)
     row = torch.div(used, key.shape[3], rounding_mode="trunc")
     across = key.shape[3] - 2 * radius
-    moved = (row - radius) * across + (used - row * key.shape[3]) - radius
+    column = used - row * key.shape[3]
+    moved = (row - radius) * across + column - radius
     return torch.where(index < 0, -1, moved), score
 
 
@@ -147,12 +158,15 @@ def _votes(
     used = index.clamp(min=0).long()
     key_width = across - reach + 1
     row = torch.div(used, key_width, rounding_mode="trunc")
-    corner = used + row * (reach - 1) + batch_offset(index, blocks.shape[2] * across)
+    first = batch_offset(index, blocks.shape[2] * across)
+    corner = used + row * (reach - 1) + first
     total: Tensor | None = None
     for down in range(reach):
         for right in range(reach):
-            votes = mix_rows(weights, corner + (down * across + right), rows).permute(0, 3, 1, 2)
-            votes = F.pad(votes, (right, reach - 1 - right, down, reach - 1 - down))
+            place = corner + (down * across + right)
+            votes = mix_rows(weights, place, rows).permute(0, 3, 1, 2)
+            border = (right, reach - 1 - right, down, reach - 1 - down)
+            votes = F.pad(votes, border)
             total = votes if total is None else total + votes
     if total is None:
         raise ValueError(f"the value patch covers {reach} strides: expected 1 or more")

@@ -113,7 +113,8 @@ class Maps:
         width = q.shape[3]
         rows = -height % side
         columns = -width % side
-        packed = torch.cat((q, torch.ones_like(q[:, :1]), k), 1)
+        ones = torch.ones_like(q[:, :1])
+        packed = torch.cat((q, ones, k), 1)
         beyond = torch.zeros_like(q[:, :1])
         border = (0, columns, 0, rows)
         padded = (
@@ -121,8 +122,9 @@ class Maps:
             F.pad(beyond, border, value=_PADDED / scale),
             F.pad(v, border),
         )
+        channels_last = torch.cat(padded, 1).permute(0, 2, 3, 1)
         out = in_form(window_softmax, self.form)(
-            torch.cat(padded, 1).permute(0, 2, 3, 1).contiguous(),
+            channels_last.contiguous(),
             q.new_zeros(1, 1),
             heads=1,
             head_dim=q.shape[1] + 1,
@@ -135,4 +137,5 @@ class Maps:
             bias=0,
             scale=scale,
         )
-        return out.permute(0, 3, 1, 2)[:, :, :height, :width]
+        out = out.permute(0, 3, 1, 2)
+        return out[:, :, :height, :width]

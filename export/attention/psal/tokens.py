@@ -43,7 +43,8 @@ def attend_tokens(
     )
     logits = score * geometry.scale
     if bias is not None:
-        every = bias.expand(batch, heads, count, k.shape[2]).flatten(0, 1)
+        every = bias.expand(batch, heads, count, k.shape[2])
+        every = every.flatten(0, 1)
         used = index.clamp(min=0).long().transpose(1, 2)
         logits = logits + every.gather(2, used).transpose(1, 2)
     out: Tensor = _weigh(index, logits, v.flatten(0, 1), mechanism)
@@ -74,14 +75,16 @@ def attend_windows(
         ahead = ahead.unsqueeze(1).expand(*q.shape[:-1], 4)
         q = torch.cat((q, ahead), -1)
         k = torch.cat((k, ahead), -1)
-    index, score = _nearest(
-        q.flatten(0, 2), k.flatten(0, 2), geometry.window, geometry.window, mechanism, form
-    )
+    flat_q = q.flatten(0, 2)
+    flat_k = k.flatten(0, 2)
+    window = geometry.window
+    index, score = _nearest(flat_q, flat_k, window, window, mechanism, form)
     logits = score * geometry.scale
     if bias_table is not None:
         logits = logits + _position_bias(index, bias_table.to(qkv.dtype), geometry)
     out = _weigh(index, logits, v.flatten(0, 2), mechanism)
-    return merge(out.view(*v.shape), (height, width), geometry).view(batch, height, width, -1)
+    out = merge(out.view(*v.shape), (height, width), geometry)
+    return out.view(batch, height, width, -1)
 
 
 def _grid(grid: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -143,5 +146,6 @@ def _weigh(
     index = index.unsqueeze(2)
     logits = logits.unsqueeze(2)
     weights = match_weights(match_logits(index, logits, mechanism.temperature), index)
-    place = index.clamp(min=0).long() + batch_offset(index, v.shape[1])
+    first = batch_offset(index, v.shape[1])
+    place = index.clamp(min=0).long() + first
     return mix_rows(weights, place, v.flatten(0, 1)).squeeze(1)

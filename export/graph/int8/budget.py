@@ -98,10 +98,10 @@ def keep_budget(
         validated: Inputs of the validation, which rounds maps in steps of their own largest value.
         coarsest: The headline figure that these have to reach.
     """
-    compared = [
-        {**feed, OWN_RANGES: np.array(False)} for feed in _space_evenly(feeds, MAX_COMPARED)
-    ]
-    images = [*compared, *({**feed, OWN_RANGES: np.array(True)} for feed in validated)]
+    own_ranges = {OWN_RANGES: np.array(True)}
+    given_ranges = {OWN_RANGES: np.array(False)}
+    compared = [{**feed, **given_ranges} for feed in _space_evenly(feeds, MAX_COMPARED)]
+    images = [*compared, *({**feed, **own_ranges} for feed in validated)]
     limits = [minimum] * len(compared) + [coarsest] * len(validated)
     copied = make_rounded_copy(model, layers, calibration.ranges, switches=True)
     with open_probe(copied) as session:
@@ -141,8 +141,10 @@ def keep_budget(
                 )
                 for place in order[:count]
             ]
-    quantized = tuple(layer for layer, back in zip(layers, exact, strict=True) if not back)
-    return Selection(quantized, tuple(returned), trial.worst(figures[: len(compared)]))
+    places = zip(layers, exact, strict=True)
+    quantized = tuple(layer for layer, back in places if not back)
+    worst = trial.worst(figures[: len(compared)])
+    return Selection(quantized, tuple(returned), worst)
 
 
 def _find_hardest(
@@ -164,7 +166,9 @@ class _Group:
 
 
 def _sort_by_error(
-    alone: Callable[[Array], tuple[float, float]], costs: npt.NDArray[np.float64], max_runs: int
+    alone: Callable[[Array], tuple[float, float]],
+    costs: npt.NDArray[np.float64],
+    max_runs: int,
 ) -> list[_Group]:
     """Return all layers in groups, the one with the largest error per multiplication first.
 
@@ -177,7 +181,8 @@ def _sort_by_error(
         return _Group(places, error / costs[places].sum(), figure)
 
     first = len(costs) if len(costs) <= max_runs else max_runs // 2
-    groups = [try_group(places) for places in np.array_split(np.arange(len(costs)), first)]
+    equal_groups = np.array_split(np.arange(len(costs)), first)
+    groups = [try_group(places) for places in equal_groups]
     for _ in range((max_runs - first) // 2):
         wide = [group for group in groups if len(group.places) > 1]
         if not wide:
@@ -224,7 +229,8 @@ class _Trial:
 
     def _outputs(self, exact: Array) -> list[Array]:
         name = self._session.outputs[0].name
-        return [self._session.run({**feed, SWITCHES: exact})[name] for feed in self._feeds]
+        results = [self._session.run({**feed, SWITCHES: exact}) for feed in self._feeds]
+        return [result[name] for result in results]
 
     def _values(self, outputs: Sequence[Array]) -> list[float]:
         return [

@@ -93,7 +93,8 @@ def add_contrast(feeds: Sequence[Feed]) -> list[Feed]:
 
     Integer inputs and constant inputs are copied unchanged.
     """
-    names = [name for name, array in feeds[0].items() if array.dtype.kind == "f"]
+    arrays = feeds[0].items()
+    names = [name for name, array in arrays if array.dtype.kind == "f"]
     ends = {}
     for name in names:
         lowest = min(feed[name].min() for feed in feeds)
@@ -106,7 +107,8 @@ def add_contrast(feeds: Sequence[Feed]) -> list[Feed]:
             array = feed[name]
             if array.min() < array.max():
                 middle = (low + high) / 2
-                copies[name] = ((array - array.mean()) * CONTRAST + middle).clip(low, high)
+                contrasted = (array - array.mean()) * CONTRAST + middle
+                copies[name] = contrasted.clip(low, high)
         return {**feed, **copies}
 
     return [*feeds, *map(contrast, feeds)]
@@ -126,7 +128,8 @@ def find_range(values: npt.NDArray[np.float32], largest: float) -> float:
 
 def _watch(graph: onnx.GraphProto, sources: Iterable[str], outputs: Iterable[str]) -> None:
     writer = NodeWriter(graph)
-    draw = writer.constant(_DRAW, np.random.default_rng(0).integers(0, 1 << 62, DRAWN))
+    numbers = np.random.default_rng(0).integers(0, 1 << 62, DRAWN)
+    draw = writer.constant(_DRAW, numbers)
     flat = writer.constant(_FLAT, np.array([-1]))
     for name in sources:
         size = writer.op("Size", [name], f"{name}.count")

@@ -47,9 +47,13 @@ def group_by_scale(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> lis
 
     Inputs that are joined of common maps, and those that are one of these maps, form a group.
     """
-    groups: dict[str, set[str]] = {layer.source: {layer.source} for layer in layers}
+    groups: dict[str, set[str]] = {}
+    for layer in layers:
+        groups[layer.source] = {layer.source}
     for output, parts in find_concats(graph, layers).items():
-        group = set[str]().union(*(groups.get(name, {name}) for name in (output, *parts)))
+        group = set[str]()
+        for name in (output, *parts):
+            group |= groups.get(name, {name})
         groups.update(dict.fromkeys(group, group))
     inputs = {layer.source: None for layer in layers}
     distinct = {id(group): group for group in groups.values()}

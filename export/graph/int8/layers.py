@@ -72,11 +72,13 @@ def find_layers(graph: onnx.GraphProto) -> list[WeightLayer]:
         weight = stored.get(node.input[1])
         if weight is None or len(readers[weight.name]) > 1:
             continue
-        if len(weight.dims) < 2 or (node.op_type == "MatMul" and len(weight.dims) != 2):
+        axes = len(weight.dims)
+        if axes < 2 or (node.op_type == "MatMul" and axes != 2):
             continue
+        path = _path(node, readers.get(node.output[0], []), stored.keys())
         layers.append(
             WeightLayer(
-                _path(node, readers.get(node.output[0], []), stored.keys()),
+                path,
                 node.name,
                 node.op_type,
                 node.input[0],
@@ -102,8 +104,9 @@ def _channels(node: onnx.NodeProto) -> int:
 
 def _path(node: onnx.NodeProto, readers: list[onnx.NodeProto], stored: Collection[str]) -> str:
     own = [name for name in node.input[1:] if name.endswith((".weight", ".bias"))]
-    added = [name for reader in readers if reader.op_type == "Add" for name in reader.input]
-    names = [*own, *(name for name in added if name.endswith(".bias") and name in stored)]
+    additions = [reader for reader in readers if reader.op_type == "Add"]
+    added = [name for addition in additions for name in addition.input if name in stored]
+    names = [*own, *(name for name in added if name.endswith(".bias"))]
     if names:
         return str(names[0]).rpartition(".")[0]
     return str(node.name)

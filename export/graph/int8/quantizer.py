@@ -45,10 +45,10 @@ def quantize(
     joined = find_concats(model.graph, layers)
     work = onnx.ModelProto.FromString(model.SerializeToString())
     entries = _add_inputs(work.graph, layers)
-    limits = {
-        entry: (np.float32(-ranges[source]), np.float32(ranges[source]))
-        for entry, source in entries.items()
-    }
+    limits = {}
+    for entry, source in entries.items():
+        largest = np.float32(ranges[source])
+        limits[entry] = (-largest, largest)
     quantizer = QDQQuantizer(
         work,
         per_channel=True,
@@ -74,7 +74,11 @@ def _sort(model: onnx.ModelProto) -> None:
     ordered = ir.serde.deserialize_model(model).graph
     ordered.sort()
     places = {node.outputs[0].name: place for place, node in enumerate(ordered)}
-    replace_nodes(model.graph, sorted(model.graph.node, key=lambda node: places[node.output[0]]))
+
+    def find_place(node: onnx.NodeProto) -> int:
+        return places[node.output[0]]
+
+    replace_nodes(model.graph, sorted(model.graph.node, key=find_place))
 
 
 def _add_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[str, str]:
@@ -92,7 +96,8 @@ def _add_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[s
         if layer is not None:
             entry = f"{layer.source}.input"
             if entry not in entries:
-                graph.node.append(helper.make_node("Identity", [layer.source], [entry], entry))
+                identity = helper.make_node("Identity", [layer.source], [entry], entry)
+                graph.node.append(identity)
                 info = helper.make_tensor_value_info(entry, TensorProto.FLOAT, None)
                 graph.value_info.append(info)
                 entries[entry] = layer.source
@@ -144,6 +149,8 @@ def _quantize_before_concats(graph: onnx.GraphProto, joined: Mapping[str, Sequen
         instead[find_rounded(concatenated)] = concatenated
     for node in graph.node:
         node.input[:] = [instead.get(name, name) for name in node.input]
-    dropped = {*instead, *(quantizers[concatenated].output[0] for concatenated in joined)}
-    replace_nodes(graph, [node for node in graph.node if node.output[0] not in dropped])
+    concatenations = (quantizers[concatenated].output[0] for concatenated in joined)
+    dropped = {*instead, *concatenations}
+    nodes = [node for node in graph.node if node.output[0] not in dropped]
+    replace_nodes(graph, nodes)
     drop_unread(graph)

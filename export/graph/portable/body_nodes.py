@@ -78,6 +78,8 @@ def write_body(graph: StaticGraph, node: onnx.NodeProto, opset: int) -> list[str
         results = (written,)
     kind = graph.tensors[node.input[0]].kind
     kinds = [TensorProto.INT32 if name in schema.int32 else kind for name in schema.outputs]
-    outputs = [graph.op("Cast", each, to=kind) for each, kind in zip(results, kinds, strict=True)]
+    outputs = []
+    for result, kind_of_result in zip(results, kinds, strict=True):
+        outputs.append(graph.op("Cast", result, to=kind_of_result))
     graph.prefix = ""
     return outputs

@@ -48,7 +48,8 @@ def make_portable(model: onnx.ModelProto) -> PassResult:
             raise ExportError(
                 f"input {value.name} has a free size, expected a fixed one: give `static`"
             )
-        graph.input(value.name, form.elem_type, tuple(size.dim_value for size in form.shape.dim))
+        shape = tuple(size.dim_value for size in form.shape.dim)
+        graph.input(value.name, form.elem_type, shape)
         names[value.name] = value.name
     for tensor in model.graph.initializer:
         names[tensor.name] = graph.constant(numpy_helper.to_array(tensor), tensor.name)
@@ -61,9 +62,8 @@ def make_portable(model: onnx.ModelProto) -> PassResult:
         results = write_body(graph, renamed, OPSET) if node.domain == DOMAIN else graph.add(renamed)
         names.update(zip(node.output, results, strict=True))
     inputs = [value.name for value in model.graph.input]
-    written = graph.graph(
-        model.graph.name, inputs, {value.name: names[value.name] for value in model.graph.output}
-    )
+    outputs = {value.name: names[value.name] for value in model.graph.output}
+    written = graph.graph(model.graph.name, inputs, outputs)
     del model.functions[:]
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", OPSET))

@@ -76,11 +76,13 @@ def _reshape(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | 
 def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
     source = node.input[0]
     shape = graph.tensors[node.input[0]].shape
-    order = list(_attribute(node, "perm", range(len(shape))[::-1]))
+    reversed_axes = range(len(shape))[::-1]
+    order = list(_attribute(node, "perm", reversed_axes))
     before = graph.producers.get(source)
     if before is not None and before.op_type == "Transpose":
-        inner = _attribute(before, "perm", range(len(shape))[::-1])
-        return graph.op("Transpose", before.input[0], perm=[inner[axis] for axis in order])
+        inner = _attribute(before, "perm", reversed_axes)
+        order = [inner[axis] for axis in order]
+        return graph.op("Transpose", before.input[0], perm=order)
     moving = [axis for axis in order if shape[axis] != 1]
     if moving == sorted(moving):
         return graph.reshape(source, output.shape)
@@ -94,7 +96,8 @@ def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str 
         sizes[group[0]] = math.prod(shape[axis] for axis in group)
     firsts = sorted(sizes)
     fewer = graph.reshape(source, tuple(sizes[first] for first in firsts))
-    moved = graph.op("Transpose", fewer, perm=[firsts.index(group[0]) for group in groups])
+    new_order = [firsts.index(group[0]) for group in groups]
+    moved = graph.op("Transpose", fewer, perm=new_order)
     return graph.reshape(moved, output.shape)
 
 
@@ -110,7 +113,8 @@ def _group_adjacent(order: list[int]) -> list[list[int]]:
 
 
 def _concat(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
-    parts = [name for name in node.input if math.prod(graph.tensors[name].shape)]
+    shapes = {name: graph.tensors[name].shape for name in node.input}
+    parts = [name for name in node.input if math.prod(shapes[name])]
     if len(parts) == len(node.input) > 1:
         return None
     if len(parts) == 1:
@@ -126,10 +130,12 @@ def _gather(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | N
     if index is None or index.ndim > 1 or not index.size:
         return None
     places = np.where(index < 0, index + shape[axis], index).reshape(-1)
-    if not np.array_equal(places, np.arange(places[0], places[0] + len(places))):
+    run = np.arange(places[0], places[0] + len(places))
+    if not np.array_equal(places, run):
         return None
-    ends = (np.array([place], np.int64) for place in (places[0], places[-1] + 1, axis))
-    return graph.reshape(graph.op("Slice", source, *map(graph.constant, ends)), output.shape)
+    numbers = (places[0], places[-1] + 1, axis)
+    ends = [graph.constant(np.array([number], np.int64)) for number in numbers]
+    return graph.reshape(graph.op("Slice", source, *ends), output.shape)
 
 
 def _where(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
@@ -139,7 +145,8 @@ def _where(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | No
     chosen = node.input[1] if condition.all() else node.input[2]
     if graph.tensors[chosen].shape == output.shape:
         return str(chosen)
-    return graph.op("Expand", chosen, graph.constant(np.array(output.shape, np.int64)))
+    shape = graph.constant(np.array(output.shape, np.int64))
+    return graph.op("Expand", chosen, shape)
 
 
 def _pad(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
@@ -154,8 +161,12 @@ def _with_fewer_axes(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -
     rank = len(output.shape)
     if rank <= RANK:
         return None
-    shapes = [((1,) * rank + graph.tensors[name].shape)[-rank:] for name in node.input]
-    axes = [sizes for sizes in zip(*shapes, strict=True) if max(sizes) > 1]
+    shapes = []
+    for name in node.input:
+        padded = (1,) * rank + graph.tensors[name].shape
+        shapes.append(padded[-rank:])
+    sides = zip(*shapes, strict=True)
+    axes = [sizes for sizes in sides if max(sizes) > 1]
     groups = [list(group) for _, group in groupby(axes, _are_ones)]
     if len(groups) >= rank:
         return None

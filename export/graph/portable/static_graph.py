@@ -84,11 +84,13 @@ class StaticGraph:
         name = op_type
         if self.prefix:
             name = f"{self.prefix}/{op_type}"
-        return self.add(helper.make_node(op_type, inputs, [name], **attributes))[0]
+        node = helper.make_node(op_type, inputs, [name], **attributes)
+        return self.add(node)[0]
 
     def reshape(self, tensor: str, shape: tuple[int, ...]) -> str:
         """Return the tensor in another shape."""
-        return self.op("Reshape", tensor, self.constant(np.array(shape, np.int64)))
+        sides = self.constant(np.array(shape, np.int64))
+        return self.op("Reshape", tensor, sides)
 
     def add(self, node: onnx.NodeProto) -> list[str]:
         """Add a node whose inputs are tensors of this graph; return the names of its outputs.
@@ -99,9 +101,8 @@ class StaticGraph:
         key = _identity(node)
         if key not in self._equal:
             outputs = self._infer_outputs(node)
-            values = _fold(
-                node, [self.tensors.get(name) for name in node.input], outputs, self._opset
-            )
+            inputs = [self.tensors.get(name) for name in node.input]
+            values = _fold(node, inputs, outputs, self._opset)
             if values is not None:
                 self._equal[key] = [
                     self.constant(value, name)
@@ -160,10 +161,11 @@ class StaticGraph:
         )
 
     def _infos(self, names: Iterable[str]) -> list[onnx.ValueInfoProto]:
-        return [
-            helper.make_tensor_value_info(name, self.tensors[name].kind, self.tensors[name].shape)
-            for name in names
-        ]
+        infos = []
+        for name in names:
+            tensor = self.tensors[name]
+            infos.append(helper.make_tensor_value_info(name, tensor.kind, tensor.shape))
+        return infos
 
     def _append(self, node: onnx.NodeProto, outputs: list[Tensor]) -> list[str]:
         copy = onnx.NodeProto()
@@ -209,14 +211,16 @@ class StaticGraph:
 
 def _tensor(inferred: onnx.TypeProto) -> Tensor:
     form = inferred.tensor_type
-    if not form.HasField("shape") or not all(d.HasField("dim_value") for d in form.shape.dim):
+    dims = form.shape.dim
+    if not form.HasField("shape") or not all(dim.HasField("dim_value") for dim in dims):
         raise ValueError("its output has no fixed shape")
     return Tensor(form.elem_type, tuple(d.dim_value for d in form.shape.dim))
 
 
 def _identity(node: onnx.NodeProto) -> bytes:
     """Return bytes that are equal for nodes that compute the same."""
-    bare = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=node.input)
+    bare = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+    bare.input.extend(node.input)
     bare.attribute.extend(sorted(node.attribute, key=lambda attribute: attribute.name))
     bare.output.extend("" for _ in node.output)
     identity: bytes = bare.SerializeToString(deterministic=True)
@@ -246,9 +250,9 @@ def _fold(
     if node.op_type == "Constant":
         return [_constant(node)]
     before = sum(math.prod(tensor.shape) for tensor in operands)
-    if any(
-        _is_float(tensor) and math.prod(tensor.shape) > max(before, _SMALL) for tensor in outputs
-    ):
+    limit = max(before, _SMALL)
+    floats = [tensor for tensor in outputs if _is_float(tensor)]
+    if any(math.prod(tensor.shape) > limit for tensor in floats):
         return None
     arrays = [None if tensor is None else tensor.value for tensor in inputs]
     results = compute_node(node, arrays, opset)

@@ -75,15 +75,18 @@ def choose_nodes(
         exact = kind == "point" and (len(maps[-1]) != 1 or not low.pointwise)
         fused = kind != "low" and node.output[0] in normalized
         kinds.append("" if exact or fused else kind)
-        reason = keep.get(node.output[0]) or keep.get(node.op_type) or constants.unfit(node)
+        asked = keep.get(node.output[0]) or keep.get(node.op_type)
+        reason = asked or constants.unfit(node)
         if reason is None and node.output[0] in normalized:
             reason = "onnxruntime fuses its cast with the normalization after it, and fails"
         if reason is None and not tensorrt:
             reason = _find_unsupported(node, low, opset)
         reasons.append(reason)
-    free = ["" if reason else kind for kind, reason in zip(kinds, reasons, strict=True)]
+    kinds_and_reasons = zip(kinds, reasons, strict=True)
+    free = ["" if reason else kind for kind, reason in kinds_and_reasons]
     needed = _find_needed(model.graph, free, maps)
-    for node, kind, reason, inputs in zip(model.graph.node, kinds, reasons, maps, strict=True):
+    rows = zip(model.graph.node, kinds, reasons, maps, strict=True)
+    for node, kind, reason, inputs in rows:
         if not kind:
             continue
         if kind != "low":
@@ -152,7 +155,11 @@ def _find_unsupported(node: onnx.NodeProto, low: LowType, opset: int) -> str | N
     return f"ONNX has no {low.name} {node.op_type} at opset {opset}"
 
 
-def _find_needed(graph: onnx.GraphProto, kinds: list[str], maps: list[list[str]]) -> set[str]:
+def _find_needed(
+    graph: onnx.GraphProto,
+    kinds: list[str],
+    maps: list[list[str]],
+) -> set[str]:
     needed: set[str] = set()
     for node, kind, inputs in zip(
         reversed(graph.node), reversed(kinds), reversed(maps), strict=True

@@ -35,7 +35,8 @@ def describe_loss(values: Array, low: LowType) -> str | None:
     """
     exact = values.astype(np.float64)
     rounded = round_to(values, low).astype(np.float64)
-    if np.isfinite(exact).all() and not np.isfinite(rounded).all():
+    is_finite = np.isfinite(exact).all()
+    if is_finite and not np.isfinite(rounded).all():
         return f"a constant of {np.abs(exact).max():.3g} overflows {low.name}"
     norm = float(np.linalg.norm(exact))
     error = 0.0

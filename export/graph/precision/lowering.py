@@ -109,7 +109,8 @@ def lower_model(
     low = len(chosen.nodes)
     tensors = write_casts(model, chosen)
     copied = make_rounded_copy(model, precision, tensors)
-    return Lowered(low, {names[first]: why for first, why in exact.items()}, largest, copied)
+    named = {names[first]: why for first, why in exact.items()}
+    return Lowered(low, named, largest, copied)
 
 
 def apply_precision(

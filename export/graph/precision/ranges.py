@@ -59,7 +59,8 @@ def find_overflowing(chosen: LowPrecision, largest: Mapping[str, float]) -> dict
     limit = chosen.low.largest / MARGIN
     reasons = {}
     for first, node in chosen.nodes.items():
-        values = [largest.get(name, 0.0) for name in (*node.input, *node.output)]
+        names = (*node.input, *node.output)
+        values = [largest.get(name, 0.0) for name in names]
         worst = float(np.max(values))
         if not worst <= limit:
             reasons[first] = (

@@ -17,7 +17,11 @@ from .constants import read_low_copy
 from .table import LOW_TYPES, moves
 
 
-def make_rounded_copy(model: onnx.ModelProto, precision: str, tensors: set[str]) -> onnx.ModelProto:
+def make_rounded_copy(
+    model: onnx.ModelProto,
+    precision: str,
+    tensors: set[str],
+) -> onnx.ModelProto:
     """Return the rounded float32 copy of a model.
 
     Args:

@@ -76,7 +76,8 @@ def find_float_tensors(model: onnx.ModelProto) -> set[str]:
             integral = name in operator.int32
             stand_in = helper.make_node("Reshape", [node.input[0], _ANY], [output])
             if integral:
-                stand_in = helper.make_node("Cast", node.input[:1], [output], to=TensorProto.INT32)
+                to = TensorProto.INT32
+                stand_in = helper.make_node("Cast", node.input[:1], [output], to=to)
             probe.graph.node.append(stand_in)
     inferred = onnx.shape_inference.infer_shapes(probe).graph
     values = [*inferred.input, *inferred.value_info]
