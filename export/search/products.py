@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .movement import number_elements, read_attribute, read_integer
 from .places import NONE, find_agreed, unshare
-from .values import Attention, Matrices, Number, Product, Score, Value
+from .values import Attention, Matrices, Number, Product, Score, Value, number_in_order
 
 Shape = tuple[int, ...]
 
@@ -181,9 +181,11 @@ def find_core(
     if math.prod(groups) != math.prod(v_groups):
         return score.reason or "its weights are in another order than its scores"
     swapped, straight = _number_scores(score, w_as, v_groups, first, scores)
-    reason = score.reason or (
-        "" if straight else "its weights are in another order than its scores"
-    )
+    reason = score.reason
+    if not reason and not straight:
+        reason = "its weights are in another order than its scores"
+    if not reason and not _is_along_keys(score, w_as, v_groups):
+        reason = "its softmax is not along its keys"
     q = (first.left, first.left_as)
     k = (first.right, first.right_as.transposed)
     left, right = sources
@@ -264,6 +266,25 @@ def _number_scores(
     column = rank[number] % expected.shape[2]
     one_column = bool((column[:, :, :1] == column).all())
     return expected.shape[2] > 1 and one_column, False
+
+
+def _is_along_keys(score: Score, w_as: Matrices, groups: Shape) -> bool:
+    """Return whether the softmax was along the columns of the weights, in every row."""
+    if score.softened is None:
+        return False
+    softened, axes = score.softened
+    shape = softened.shape
+    in_order = softened.device.type == score.number.device.type == "meta"
+    if in_order and score.number.shape == shape and not w_as.heads:
+        columns = w_as.order[w_as.leading + w_as.rows :]
+        along = {axis for axis in columns if shape[axis] > 1}
+        return along == {axis % len(shape) for axis in axes if shape[axis] > 1}
+    numbers = number_in_order(softened)
+    firsts = torch.arange(shape.numel()).reshape(shape).amin(axes, keepdim=True)
+    first_of = torch.empty(int(numbers.max()) + 1, dtype=torch.int64)
+    first_of[numbers.flatten()] = firsts.expand(shape).flatten()
+    rows = w_as.of(first_of[score.numbers], groups)
+    return bool((rows == rows[:, :, :1]).all())
 
 
 def _in_groups(

@@ -249,7 +249,7 @@ def _apply_softmax(score: Score, node: ir.Node, axes: tuple[int, ...]) -> Score:
     """
     if score.lowered is not None and not set(axes) <= set(score.lowered):
         score = score.but("its scores are lowered by a maximum that is not that of all keys")
-    score = replace(score, softmax=node, axes=axes)
+    score = replace(score, softmax=node, axes=axes, softened=(score.number, axes))
     if score.replaced is None or score.replaced <= _ABSORBING or not isinstance(score.beta, Tensor):
         return score
     if bool((score.beta.amax(axes) <= _LOW / 2).any()):

@@ -135,6 +135,13 @@ class Product:
     factor: float = 1.0
 
 
+def number_in_order(number: Tensor) -> Tensor:
+    """Return numbers, those of elements in order if there is only their shape (`Score.number`)."""
+    if number.device.type != "meta":
+        return number
+    return torch.arange(number.numel()).reshape(number.shape)
+
+
 @dataclass
 class Score:
     """A tensor as a function of a product of queries and keys: alpha * product[number] + beta.
@@ -153,7 +160,8 @@ class Score:
         lowered: Axes along which the scores were lowered by their maximum, or None.
         emptied: Whether weights of queries without a key are set to zero behind the softmax.
         softmax: Node of the softmax that was applied, or None.
-        axes: Axes of the softmax, counted from the end.
+        axes: Axes of the softmax, counted from the end, until the weights are moved.
+        softened: ``number`` of the scores that the softmax was given, and its axes there.
         power: Result of exp that is not divided by its sum yet, or None.
         reason: Why the attention cannot be replaced, or "".
         hint: What the scores are if they are no product.
@@ -171,6 +179,7 @@ class Score:
     emptied: bool = False
     softmax: ir.Node | None = None
     axes: tuple[int, ...] = ()
+    softened: tuple[Tensor, tuple[int, ...]] | None = None
     power: ir.Value | None = None
     reason: str = ""
     hint: Hint | None = None
@@ -178,9 +187,7 @@ class Score:
     @property
     def numbers(self) -> Tensor:
         """The number of each element, also while the elements have the product's order."""
-        if self.number.device.type != "meta":
-            return self.number
-        return torch.arange(self.number.numel()).reshape(self.number.shape)
+        return number_in_order(self.number)
 
     def but(self, reason: str) -> Score:
         """Return the score with a reason, unless it has one."""
@@ -213,7 +220,7 @@ class Value:
     def forget(self) -> None:
         """Free the numbers of a score."""
         if self.score is not None:
-            self.score = replace(self.score, number=_NO_NUMBERS, alpha=1.0, beta=0.0)
+            self.score = replace(self.score, number=_NO_NUMBERS, softened=None, alpha=1.0, beta=0.0)
 
 
 @dataclass(frozen=True)

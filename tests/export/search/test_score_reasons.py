@@ -12,6 +12,8 @@ from searched_graphs import noise, of_one_size
 class Scored(nn.Module):
     """Attention between all positions of a map, whose scores are changed on the way."""
 
+    axis = -1
+
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -24,7 +26,7 @@ class Scored(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         map_ = self.first(image)
         q, k, v = self.qkv(map_.flatten(2).mT).chunk(3, -1)
-        weights = self.scores(q @ k.mT * 0.4).softmax(-1)
+        weights = self.scores(q @ k.mT * 0.4).softmax(self.axis)
         return image + self.last((weights @ v).mT.unflatten(2, map_.shape[2:]))
 
 
@@ -51,8 +53,19 @@ def test_scores_that_are_written_in_place() -> None:
     assert found.agrees(noise(1, 3, 8, 8))
 
 
+class AlongQueries(Scored):
+    """RNAN's: the weights of all queries for a key sum up to 1."""
+
+    axis = 1
+
+
 @pytest.mark.parametrize("kind", [Sorted])
 def test_attention_that_is_not_found_has_a_reason(kind: type[Scored]) -> None:
     (attention,) = of_one_size(kind(), 1, 3, 8, 8).attentions
     assert attention.level == "as trained"
     assert attention.reason
+
+
+def test_a_softmax_along_the_queries_is_named() -> None:
+    (attention,) = of_one_size(AlongQueries(), 1, 3, 8, 8).attentions
+    assert attention.reason == "its softmax is not along its keys"
