@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 
 from ...core.arrays import Array
+from ...core.errors import UnsupportedModelError
 from ...models.facts import Facts
 from ...runtime.machine.memory import release_free_memory
 from ..execute.parts import TooLargeError
@@ -36,6 +39,9 @@ _LARGE_IMAGES: tuple[tuple[_Image, _Image], ...] = (
 )
 """The same for units of at least `LARGE_UNIT` pixels."""
 
+_LARGER = 288
+"""Least side of a third image, in pixels: windows of 8 of a map that is reduced by 32 are two."""
+
 LARGE_UNIT = 32
 """Least side of a unit, in pixels, of which images have few."""
 
@@ -62,9 +68,9 @@ def _search(model: ir.Model, facts: Facts, first: Sized | None) -> SearchResult:
     pairs = _IMAGES if unit_of(facts) < LARGE_UNIT else _LARGE_IMAGES
     listed = []
     for pair in pairs:
-        listed.append([shapes_of(facts, size, batch) for size, batch in pair])
-    if listed[0] == listed[1]:  # fixed sides are the same
-        listed = listed[:1]
+        sizes = [shapes_of(facts, size, batch) for size, batch in pair]
+        if sizes not in listed:  # as those of fixed sides, or the least that a network takes
+            listed.append(sizes)
     for sizes in listed:
         free = sizes[0] != sizes[1]
         is_known = first is not None and sizes[0].items() <= first.shapes.items()
@@ -75,11 +81,19 @@ def _search(model: ir.Model, facts: Facts, first: Sized | None) -> SearchResult:
             if result is None:
                 raise
             break
-        result = find_attention(model, one, other)
+        result = find_attention(model, one, other, partial(_take_larger, model, facts))
         larger = result.changing if sizes is listed[0] else result.narrow
         if not larger or not free:
             break
     return result or SearchResult((), ())
+
+
+def _take_larger(model: ir.Model, facts: Facts) -> Sized | None:
+    units = math.ceil(_LARGER / unit_of(facts))
+    try:
+        return at_shapes(model, shapes_of(facts, (units, units + 2), 1))
+    except UnsupportedModelError:
+        return None
 
 
 def network_of(source: GraphSource, replacements: tuple[Replacement, ...] = ()) -> GraphNetwork:

@@ -92,13 +92,20 @@ class _Reading:
     reason: str = ""
 
 
-def find_attention(model: ir.Model, sized: Sized, other: Sized | None) -> SearchResult:
+def find_attention(
+    model: ir.Model,
+    sized: Sized,
+    other: Sized | None,
+    take_larger: Callable[[], Sized | None] = lambda: None,
+) -> SearchResult:
     """Return the attention of a graph, with what replaces it.
 
     Args:
         model: The graph; it is not modified.
         sized: The graph at one size.
         other: The graph at another size; None if it has one size only.
+        take_larger: Returns it at a larger size, if it can be taken there. Sites are compared at
+            that size too if an attention has one window at both others.
     """
     second = None if other is None else Provenance(other).run(model.graph).layouts
     varying = frozenset[str]() if other is None else find_varying(model.graph, sized, other)
@@ -106,7 +113,9 @@ def find_attention(model: ir.Model, sized: Sized, other: Sized | None) -> Search
     readings = _read_layouts(run, second)
     if other is not None:
         _read_at_longer_sizes(model, sized, other, readings)
-    checks = _Checks(PartRunner(model), [sized] if other is None else [sized, other])
+    larger = take_larger() if any(reading.agreed.one_window for reading in readings) else None
+    sizes = [each for each in (sized, other, larger) if each is not None]
+    checks = _Checks(PartRunner(model), sizes)
     replaced = _write_replacements(model.graph, run, readings, other)
     unmatched = run.unmatched
     del run  # its places take as much memory as a check

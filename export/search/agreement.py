@@ -22,6 +22,8 @@ class Agreement:
         is_global: Whether all positions of the map attend to each other, at any size.
         changing: Whether a search with larger maps may determine the windows: the window sizes
             differ, or padding gives both maps the same number of rows or columns.
+        one_window: Whether both maps have the rows or columns of one window: of a larger image they
+            may have more.
     """
 
     reason: str = ""
@@ -30,6 +32,7 @@ class Agreement:
     exists: bool = True
     is_global: bool = False
     changing: bool = False
+    one_window: bool = False
 
 
 def agreement(first: Layout, second: Layout | None) -> Agreement:
@@ -63,7 +66,8 @@ def agreement(first: Layout, second: Layout | None) -> Agreement:
         )
     if not _equal(first.table, second.table):
         return Agreement("its biases change with the image size", same_tokens=same_tokens)
-    return Agreement(changing=equal)
+    lengths = zip(first.window, first.map[1:], second.window, second.map[1:], strict=False)
+    return Agreement(changing=equal, one_window=any(len({*axis}) == 1 for axis in lengths))
 
 
 def _alike(first: Layout, second: Layout) -> bool:

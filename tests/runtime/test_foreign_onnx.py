@@ -207,9 +207,13 @@ def test_an_output_of_another_range_is_refused(
     out = ["-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png"]
     assert main(["run", str(path), *out, "--threads", "1"]) == (1 if words else 0)
     printed = " ".join("".join(capsys.readouterr()).split())
-    assert ("State them: --range 0..255" in printed) == bool(words)
+    assert ("than 0..1 with which it was run. Try --range 0..255" in printed) == bool(words)
     assert words in printed
     assert (tmp_path / "out.png").exists() == (not words)
+    if "almost" in words:
+        assert main(["run", str(path), *out, "--range", "0..255"]) == 1
+        printed = " ".join("".join(capsys.readouterr()).split())
+        assert "than 0..255 with which it was run. Try --range -1..1 or 0..1,0..255" in printed
 
 
 @pytest.mark.parametrize("level", [0.0, 0.02, 0.97, 1.0])

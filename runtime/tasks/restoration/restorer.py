@@ -19,6 +19,7 @@ from ....core.ports.port import CONDITION, UNIT, UNKNOWN, image_size
 from ...images.image_data import ImageData, luma_of, resize_plane
 from ...images.images import describe_left_out, encode_image
 from ...metrics.sanity import beyond_doubt, contrast_doubt, find_problems
+from ...options import RANGE
 from ...session import Session
 from ...tiling.memory_meter import MemoryMeter
 from ...tiling.run_tiled import fill_batch
@@ -28,6 +29,9 @@ from ..result import UnusableOutputError
 from .auxiliary_roles import AUXILIARY_ROLES, check_same_size, match_inputs, planes_of
 from .conditions import condition_values, refuse_unequal
 from .probing import Probed, pad_to_multiple, probe, shows_pictures
+
+_RANGES = ("0..255", "-1..1", "0..1,0..255")
+"""What networks of images take and return besides 0..1; by the last only the output has 0..255."""
 
 
 @dataclass(frozen=True)
@@ -331,9 +335,11 @@ def check_output(
         elif not findings:
             return [flat]
     if doubt:
+        used = restorer and RANGE.show((restorer.range, restorer.output_range))
+        others = " or ".join(text for text in _RANGES if text != used)
         raise UnusableOutputError(
-            f"{doubt} for {name}: the model takes or returns other values than it was run with. "
-            "State them: `range` 0..255, or `range` 0..1,0..255 if only the output has 0..255"
+            f"{doubt} for {name}: the model takes or returns other values than {used or 'those'} "
+            f"with which it was run. Try `range` {others}"
         )
     return [finding.message for finding in findings]
 

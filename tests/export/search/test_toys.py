@@ -11,6 +11,7 @@ from nystra.core.ports.port import Port
 from nystra.export.attention.site import find_sites
 from nystra.export.load.searching import at_shapes
 from nystra.export.load.searching import search_attention as in_graph
+from nystra.export.rewrite.attention_search import find_attention
 from nystra.export.rewrite.replacement import insert_replacements
 from nystra.export.rewrite.site_modules import FoundMap, FoundWindows, ignore_scores
 from nystra.export.search.places import decode
@@ -68,6 +69,20 @@ class ShiftedInPadding(toys.ShiftedWithBooleanMask):
         padding = (0, -columns % self.side, 0, -rows % self.side)
         out = super().attend(*(F.pad(t, padding) for t in (q, k, v)))
         return out[:, :, :rows, :columns]
+
+
+@pytest.mark.full
+def test_windows_that_padding_makes_of_small_maps_are_several_in_larger_ones() -> None:
+    """A site of the one window of both small maps would fail on larger images."""
+    network = toys.lively(toys.Padded())
+    model = graph_of(network, *export_program(network, (noise(3, 3, 32, 48),), (AXES,)))
+    shapes = (2, 3, 5, 6), (3, 3, 6, 7), (1, 3, 12, 20)
+    one, other, larger = (at_shapes(model, {"image": shape}) for shape in shapes)
+    found = [
+        find_attention(model, one, other, *more).attentions[0] for more in ((), (lambda: larger,))
+    ]
+    assert [attention.level for attention in found] == ["map", "as trained"]
+    assert found[1].reason == "a site in its place cannot be computed at another image size"
 
 
 @pytest.mark.release
