@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import onnx_ir as ir
@@ -90,8 +89,8 @@ def count_quadratic(network: nn.Module, facts: Facts) -> float:
     side = facts.round_up(max(_SMALL_SIDE, facts.size_minimum))
     counts = []
     for length in (side, 2 * side):
-        count = partial(_count_at, network, facts, facts.size(length, length))
-        counts.append(without_values(count))
+        # With values: code may keep what it computes, and would keep tensors without any.
+        counts.append(_count_at(network, facts, facts.size(length, length)))
     more = counts[1] - 4 * counts[0]
     return max(_PER_PAIR, more / (12.0 * side**4)) if more > 0 else 0.0
 

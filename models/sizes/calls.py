@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ...core.errors import UnsupportedModelError, is_out_of_memory
 from ...core.ports.examples import example_arrays
@@ -26,6 +27,8 @@ _ALLOWED_DOUBLE = 1e-7
 
 _FAILS = "a batch of 2 fails"
 _MIXES = "the result for an image depends on the others of a batch"
+
+_ONE_BY_ONE = "its code runs more operations for more images"
 
 _LEVELS = (4.0, 0.25)
 """Brightness of the images of a batch: its statistics differ from theirs, beyond 0..1 too."""
@@ -65,18 +68,36 @@ def batch_fault(given: GivenNetwork, ports: Sequence[Port], size: tuple[int, ...
     singles = [[tensor[at : at + 1] for tensor in inputs] for at in range(len(_LEVELS))]
     for double, allowed in ((False, _ALLOWED), (True, _ALLOWED_DOUBLE)):
         try:
-            batched = given.run(inputs, double=double)
-            each = [given.run(single, double=double) for single in singles]
+            with _CallCounter() as of_batch:
+                batched = given.run(inputs, double=double)
+            with _CallCounter() as of_images:
+                each = [given.run(single, double=double) for single in singles]
         except UnsupportedModelError:  # its outputs are wrong at any size
             raise
         except Exception:  # noqa: BLE001 - it takes no batch, or has no float64
             return _MIXES if double else _FAILS
         joined = [torch.cat(parts) for parts in zip(*each, strict=True)]
         if is_close(batched, joined, allowed):
-            return ""
+            one_by_one = of_images.count != len(singles) * of_batch.count
+            return _ONE_BY_ONE if one_by_one else ""
         if [one.shape for one in batched] != [one.shape for one in joined]:
             return _FAILS
     return _MIXES
+
+
+class _CallCounter(TorchFunctionMode):
+    """Counts the calls of PyTorch's functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Count a call, and make it."""
+        self.count += 1
+        return func(*args, **(kwargs or {}))
 
 
 def _batch(ports: Sequence[Port], size: tuple[int, ...]) -> list[Tensor]:

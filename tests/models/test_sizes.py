@@ -245,6 +245,20 @@ def test_a_network_of_one_image_that_writes_into_it() -> None:
     assert torch.equal(trial.network(image), 2 * image)
 
 
+class OneByOne(nn.Module):
+    """As CSNLN: it takes the images out of a batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([2 * image for image in torch.split(x, 1)])
+
+
+def test_a_network_that_takes_the_images_of_a_batch_apart_gets_one_image() -> None:
+    trial = try_sizes(wrapped(OneByOne()), stated())
+    assert trial.single
+    fault = "its code runs more operations for more images"
+    assert trial.warnings == (f"it takes a batch of 1 only: {fault}",)
+
+
 class Noisy(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + 0.1 * torch.randn_like(x)
