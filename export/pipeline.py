@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from .load.source import Source
 from .load.stage import Prepared, prepare, prepare_as_trained
 from .options import ExportOptions
 from .plan.stage import Planned, make_plan
-from .progress import Steps
+from .progress import Progress, Steps
 from .report.export_result import ExportResult
 from .report.stage import WRITING_STEPS, write
 from .tracing.time_limit import limit_traces
@@ -28,7 +27,7 @@ def export_model(
     checkpoint: str | Path,
     output: str | Path = ".",
     options: ExportOptions | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> ExportResult:
     """Export a checkpoint to an ONNX file that is checked against PyTorch.
 
@@ -55,7 +54,7 @@ def export_module(
     module: nn.Module | OwnNetwork,
     output: str | Path,
     options: ExportOptions | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> ExportResult:
     """Export your own module to an ONNX file that is checked against PyTorch.
 
@@ -86,7 +85,7 @@ def _export(
     source: Path | OwnNetwork,
     output: Path,
     options: ExportOptions | None,
-    progress: Callable[[str], None],
+    progress: Progress,
 ) -> ExportResult:
     options = options or ExportOptions()
     with limit_traces(options.trace_limit):
@@ -97,7 +96,7 @@ def _export_within_limit(
     source: Path | OwnNetwork,
     output: Path,
     options: ExportOptions,
-    progress: Callable[[str], None],
+    progress: Progress,
 ) -> ExportResult:
     steps = Steps(progress)
     prepared = prepare(source, options, steps)

@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 from ..runtime.machine.memory import release_free_memory
 
+Progress = Callable[[str], None]
+"""Takes a line that says what is done."""
+
 
 class Steps:
     """Reports each step with its number, and the number of steps once known.
@@ -18,7 +21,7 @@ class Steps:
             its colon.
     """
 
-    def __init__(self, show: Callable[[str], None]) -> None:
+    def __init__(self, show: Progress) -> None:
         self._show = show
         self.done = 0
         self.total = 0

@@ -24,6 +24,7 @@ from ..runtime.timing.turns import median_ratio, time_in_turns
 from .attention.full.parameters import Full
 from .attention.mechanism import Mechanism
 from .execute.parts import find_inputs, make_parts, part_model
+from .progress import Progress
 from .rewrite.graph_network import GraphNetwork
 from .rewrite.graph_writing import insert_mechanisms, plan_replacement
 from .rewrite.replacement import Replacement
@@ -79,7 +80,7 @@ def drop_slower(
     network: GraphNetwork,
     facts: Facts,
     resolved: Mapping[str, Mechanism],
-    progress: Callable[[str], None],
+    progress: Progress,
 ) -> dict[str, Mechanism]:
     """Return a plan with reasons for sites that are not faster.
 

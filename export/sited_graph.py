@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -12,6 +12,7 @@ from torch import nn
 from ..models.facts import Facts
 from ..models.registry import is_own
 from .attention.mechanism import Mechanism
+from .progress import Progress
 from .rewrite.graph_network import GraphNetwork
 from .rewrite.written_model import WrittenModel
 from .tracing.site_graph import SiteGraph, trace_network
@@ -36,7 +37,7 @@ class SitedGraph(Protocol):
         """Why sites with exact attention keep the network's nodes, by path."""
 
     def drop_slower(
-        self, resolved: dict[str, Mechanism], progress: Callable[[str], None]
+        self, resolved: dict[str, Mechanism], progress: Progress
     ) -> dict[str, Mechanism]:
         """Return the plan without exact attention that is slower than the network's nodes.
 
@@ -106,7 +107,7 @@ class DeclaredSites:
         return {}
 
     def drop_slower(
-        self, resolved: dict[str, Mechanism], progress: Callable[[str], None]
+        self, resolved: dict[str, Mechanism], progress: Progress
     ) -> dict[str, Mechanism]:
         """Return the plan as it is."""
         del progress
@@ -161,7 +162,7 @@ class FoundSites:
         return self.network.kept_as_is
 
     def drop_slower(
-        self, resolved: dict[str, Mechanism], progress: Callable[[str], None]
+        self, resolved: dict[str, Mechanism], progress: Progress
     ) -> dict[str, Mechanism]:
         """Return the plan without exact attention that was measured to be slower."""
         if self.fused:

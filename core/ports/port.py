@@ -13,6 +13,7 @@ from ..option import Option
 from ..plain_text import PLAIN_NAME, is_plain_name
 from ..text import join_sides
 
+Shape: TypeAlias = tuple[int, ...]
 Size: TypeAlias = Mapping[str, int]
 """Lengths by the name of an axis: ``{"height": 64, "width": 80}``."""
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import NystraError
+from ...core.ports.port import Shape
 from ...runtime.session import Session
 from .call import Structure
 
@@ -28,7 +29,7 @@ class Engine:
     session: Session
     takes: Structure
     gives: Structure
-    shapes: Sequence[tuple[int, ...]]
+    shapes: Sequence[Shape]
 
     def compute(self, arguments: Structure, tensors: Sequence[Tensor]) -> Any:
         """Return what the module returned.

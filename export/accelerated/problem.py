@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.errors import UnsupportedModelError, foreign_reason
-from ...core.ports.port import Port
+from ...core.ports.port import Port, Shape
 from ...models.own.network import OwnNetwork
 from ...models.own.plain_copy import copy_network
 from ...models.own.tensor_ports import ports_of
@@ -73,7 +73,7 @@ class Problem:
     ports: tuple[tuple[Port, ...], tuple[Port, ...]]
 
     @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
+    def shapes(self) -> tuple[Shape, ...]:
         """The shapes of its tensors."""
         return tuple(tuple(tensor.shape) for tensor in self.tensors)
 

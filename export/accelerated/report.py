@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...core.ports.port import Shape
 from ...core.text import join_sides, milliseconds
 
 MODULE = "module"
@@ -30,7 +31,7 @@ class Acceleration:
     """
 
     way: str
-    shapes: tuple[tuple[int, ...], ...] = ()
+    shapes: tuple[Shape, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     remembered: bool = False
     difference: float = 0.0

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...core.ports.examples import example_arrays
-from ...core.ports.port import Size
+from ...core.ports.port import Shape, Size
 from ...models.facts import Facts
 from ...models.sites import MapSite, PatchSite
 from ...models.torch_internals import FakeTensorMode
@@ -24,7 +24,7 @@ from .site import find_sites, neutral, swap
 
 _Result = TypeVar("_Result")
 
-Shapes = Mapping[str, tuple[int, ...]]
+Shapes = Mapping[str, Shape]
 
 _PRODUCTS = ("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "Gemm", "FusedGemm")
 _CONVOLUTIONS = ("Conv", "ConvInteger", "QLinearConv", "FusedConv", "DeformConv")
@@ -160,8 +160,8 @@ def count_graph_operations(nodes: Iterable[ir.Node], shapes: Shapes) -> int:
 def _shape_of(
     value: ir.Value | None,
     shapes: Shapes,
-    unknown: tuple[int, ...],
-) -> tuple[int, ...]:
+    unknown: Shape,
+) -> Shape:
     if value is None:
         return unknown
     return shapes.get(str(value.name), unknown)
@@ -194,7 +194,7 @@ def _products(node: ir.Node, shapes: Shapes) -> int:
     return 0
 
 
-def _count_contracted(equation: str, shapes: Sequence[tuple[int, ...]]) -> int:
+def _count_contracted(equation: str, shapes: Sequence[Shape]) -> int:
     inputs, _, right = equation.replace(" ", "").partition("->")
     sides: dict[str, int] = {}
     for labels, shape in zip(inputs.split(","), shapes, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...core.json_text import json_number
@@ -14,6 +14,7 @@ from ..attention.plan import Plan
 from ..attention.site import find_sites
 from ..auto_options import DEFAULT_BUDGET, AutoOptions, Proposal
 from ..load.stage import Prepared
+from ..progress import Progress
 from ..targets import TENSORRT
 from .costs import find_costs
 from .trials import Sites, Trials, choose_timed_size
@@ -59,9 +60,7 @@ class UniformPlan:
         }
 
 
-def find_plan(
-    prepared: Prepared, options: AutoOptions, progress: Callable[[str], None]
-) -> Proposal:
+def find_plan(prepared: Prepared, options: AutoOptions, progress: Progress) -> Proposal:
     """Return the fastest plan found that keeps the budget.
 
     Args:

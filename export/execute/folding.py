@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...core.arrays import Array
+from ...core.ports.port import Shape
 from ...core.text import join_sides
 from ...runtime.ort_values import copy_to_ort
 from .inference import infer
@@ -205,7 +206,7 @@ class Folding:
         return ir.Node("", "Cast", node.inputs[:1], [to], outputs=outputs)
 
 
-def _read_size(node: ir.Node, shape: tuple[int, ...]) -> Values:
+def _read_size(node: ir.Node, shape: Shape) -> Values:
     start = node.attributes.get("start")
     end = node.attributes.get("end")
     first = None if start is None else start.as_int()
@@ -222,7 +223,7 @@ def forget(part: Part, last: Mapping[ir.Node, Sequence[ir.Value]], values: Value
             values.pop(str(value.name), None)
 
 
-def is_shaped(node: ir.Node, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+def is_shaped(node: ir.Node, shapes: Mapping[str, Shape]) -> bool:
     """Return whether the shapes of all results of a node are inferred."""
     return all(str(value.name) in shapes for value in node.outputs if value.name)
 

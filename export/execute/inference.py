@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from ...core.arrays import Array
+from ...core.ports.port import Shape
 from ...runtime.ort_values import copy_from_ort
 from .parts import Values, find_reads
 
@@ -20,7 +21,7 @@ def infer(
     model: ir.Model,
     feeds: Mapping[str, Array],
     computed: Mapping[ir.Node, Values],
-    shapes: dict[str, tuple[int, ...]],
+    shapes: dict[str, Shape],
     types: dict[str, int],
     data: Collection[str],
 ) -> None:
@@ -107,7 +108,7 @@ def infer(
 
 def _is_told(
     node: ir.Node,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, Shape],
     types: Mapping[str, int],
     data: Collection[str],
 ) -> bool:

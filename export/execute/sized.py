@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...core.arrays import Array
+from ...core.ports.port import Shape
 from ...runtime.machine.memory import release_free_memory
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 from .folding import Folding, add_shapes, forget, is_shaped
@@ -46,7 +47,7 @@ class Sized:
         data: Names of the values that depend on pixels.
     """
 
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: dict[str, Shape] = field(default_factory=dict)
     types: dict[str, int] = field(default_factory=dict)
     data: frozenset[str] = frozenset()
     _constants: Values = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -17,6 +17,7 @@ from ...models.sizes.given import copy_sharing_weights
 from ...models.torch_internals import TorchDispatchMode
 from ..attention.site import common_window, find_sites
 from ..differences import largest, nudge, relative_difference
+from ..progress import Progress
 from ..rewrite.attention_search import SearchResult, describe_unreplaced
 from ..rewrite.graph_network import GraphNetwork, is_continuous
 from ..rewrite.sources import ModuleSource
@@ -45,7 +46,7 @@ _MAX_UNITS = 60
 
 def with_found_sites(
     loaded: LoadedModel,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
     free: Facts | None = None,
     opset: int | None = None,
 ) -> LoadedModel:
@@ -160,7 +161,7 @@ def find_sited_graph(
     loaded: LoadedModel,
     facts: Facts,
     opset: int = _OPSET,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> tuple[GraphNetwork, SearchResult]:
     """Return the graph of a network with its sites, after a comparison with the network.
 

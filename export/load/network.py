@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from ...models.own.network import OwnNetwork
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
 from ..attention.site import find_sites
+from ..progress import Progress
 from .file_type import is_onnx
 from .fixed import fix_facts
 
@@ -70,7 +71,7 @@ def load_fixed(
     plan: Plan,
     hyper: Mapping[str, Any],
     static: Sequence[int] | None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
     opset: int | None = None,
 ) -> LoadedModel:
     """Load a network as `load_for` does, for one shape of the first input if that is given.

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ...core.errors import NystraError, TraceError, UnsupportedModelError, foreign_text
 from ...core.files.reading import file_sha256
-from ...core.ports.port import Port
+from ...core.ports.port import Port, Shape
 from ...models.checkpoints.checkpoint import Checkpoint
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
@@ -171,7 +171,7 @@ def _search(
     return network_of(source, result.replacements), facts, warnings
 
 
-def _small_shape(port: Port) -> tuple[int, ...]:
+def _small_shape(port: Port) -> Shape:
     lengths = {axis: length for axis, length in port.lengths.items() if length > 0}
     lengths = _SMALL | lengths
     return tuple(lengths.get(axis, 1) for axis in port.axes)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ...core.arrays import Array
 from ...core.errors import UnsupportedModelError
+from ...core.ports.port import Shape
 from ...models.facts import Facts
 from ...runtime.machine.memory import release_free_memory
 from ..execute.parts import TooLargeError
@@ -103,7 +104,7 @@ def network_of(source: GraphSource, replacements: tuple[Replacement, ...] = ()) 
     return network
 
 
-def at_shapes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> Sized:
+def at_shapes(model: ir.Model, shapes: Mapping[str, Shape]) -> Sized:
     """Return a graph at the shapes of its inputs, by name.
 
     Raises:

@@ -12,6 +12,7 @@ from torch import nn
 
 from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata
+from ...core.ports.port import Shape
 from ...models.loading import LoadedModel
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan, decode_plan
@@ -100,7 +101,7 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
     return with_found_sites(replace(loaded, facts=loaded.facts.fix_lengths(shape)))
 
 
-def _read_fixed_shape(path: Path, name: str) -> tuple[int, ...] | None:
+def _read_fixed_shape(path: Path, name: str) -> Shape | None:
     graph = onnx.load(str(path), load_external_data=False).graph
     first = next((value for value in graph.input if value.name == name), None)
     if first is None:

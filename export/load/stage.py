@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
 from ..auto_options import AutoOptions
 from ..options import OPSET, ExportOptions
+from ..progress import Progress
 from ..rewrite.graph_network import GraphNetwork
 from ..rewrite.sources import ModuleSource
 from ..sited_graph import DeclaredSites, FoundSites, SitedGraph
@@ -106,9 +106,7 @@ class Prepared:
         return self.images.samples
 
 
-def prepare(
-    source: Path | OwnNetwork, options: ExportOptions, progress: Callable[[str], None]
-) -> Prepared:
+def prepare(source: Path | OwnNetwork, options: ExportOptions, progress: Progress) -> Prepared:
     """Load a network and the images; nothing is exported.
 
     Raises:
@@ -167,7 +165,7 @@ def prepare_as_trained(
     source: Path | OwnNetwork,
     prepared: Prepared,
     reason: str,
-    progress: Callable[[str], None],
+    progress: Progress,
 ) -> Prepared:
     """Prepare again without the sites that were found in the graph of a network.
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import Site, find_sites, neutral, swap
 from ..load.images import Feeds
+from ..progress import Progress
 from ..pytorch.network_session import NetworkSession
 from .setting_classes import MOST_OPERATIONS, SiteClass, find_classes
 
@@ -47,8 +48,6 @@ _RUNS = 3
 """Most runs with chosen settings."""
 
 _TOO_SHARP = "its settings change the output too much on the images"
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)

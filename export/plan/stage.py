@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ..attention.site import neutral, refuse_untrained, resolve
 from ..auto_options import Proposal
 from ..load.file_type import is_onnx
 from ..load.stage import Prepared
+from ..progress import Progress
 from .naming import output_path
 from .replacing import export_form, refuse_own_source, refuse_to_replace
 from .settings import Settings, choose_settings
@@ -55,7 +56,7 @@ class Planned:
         return self.resolved == self.neutral
 
 
-def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Planned:
+def make_plan(prepared: Prepared, output: Path, progress: Progress) -> Planned:
     """Resolve the plan of the options, or search for one.
 
     Args:
@@ -115,7 +116,7 @@ def _choose_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> Me
     return default
 
 
-def _propose_plan(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Proposal:
+def _propose_plan(prepared: Prepared, output: Path, progress: Progress) -> Proposal:
     requested, loaded = prepared.options.plan, prepared.loaded
     if isinstance(requested, Plan):
         return Proposal(requested.for_network(loaded.facts.architecture, loaded.hyper))

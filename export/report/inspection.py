@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from ...core.ports.port import Shape
 from ...core.text import join_sides
 from ...models.facts import Facts
 from ..attention.cost import count_operations
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites
 from ..load.images import Feeds
+from ..progress import Progress
 from ..validate.fidelity import measure_sites
 
 
@@ -59,7 +61,7 @@ class Inspection:
     """
 
     sites: list[SiteReport]
-    shape: tuple[int, ...]
+    shape: Shape
     flops: int
     attention: int
 
@@ -82,7 +84,7 @@ def inspect_network(
     facts: Facts,
     resolved: Mapping[str, Mechanism],
     samples: Mapping[str, Feeds],
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> Inspection:
     """Return the effect of a plan at every site, and the cost of exact attention there.
 

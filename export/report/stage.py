@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from ..graph.stage import BuiltModel, serialize
 from ..load.stage import Prepared
 from ..plan.replacing import export_files, export_form
 from ..plan.stage import Planned
+from ..progress import Progress
 from ..validate.model_file import tool_versions
 from ..validate.stage import Validated
 
@@ -31,7 +31,7 @@ def write(
     planned: Planned,
     built: BuiltModel,
     validated: Validated,
-    progress: Callable[[str], None],
+    progress: Progress,
 ) -> tuple[Path, ...]:
     """Write the model, manifest, references and plan; return the files.
 

@@ -21,6 +21,7 @@ import onnx_ir as ir
 from torch import Tensor
 
 from ...core.errors import UnsupportedModelError
+from ...core.ports.port import Shape
 from ...core.text import first_named
 from ..execute.parts import PartRunner, TooLargeError
 from ..execute.sized import Sized, infer_sizes
@@ -176,7 +177,7 @@ def _grows_evenly(term: ir.Value, computed: Sequence[Mapping[ir.Value, Tensor]])
 
 def _compute_constants_at(
     model: ir.Model,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, Shape],
     terms: Collection[ir.Value],
 ) -> dict[ir.Value, Tensor] | None:
     """Return values without pixels at a size; none if the graph cannot be taken at it.

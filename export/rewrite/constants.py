@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from ...core.arrays import Array
+from ...core.ports.port import Shape
 from ...runtime.ort_values import copy_from_ort
 from ..execute.parts import (
     RANDOM,
@@ -32,7 +33,7 @@ _SMALL = 1 << 14
 """Elements that a computed value may have in any case."""
 
 
-def fix_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def fix_sizes(model: ir.Model, shapes: Mapping[str, Shape]) -> None:
     """Write the graph of one size of its inputs, in place.
 
     Args:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor, nn
 
+from ...core.ports.port import Shape
 from ...plugins.operators.window_cluster.schema import MAX_BLOCK
 from ..attention.implementation import implement
 from ..attention.mechanism import Mechanism
@@ -118,7 +119,7 @@ def _drop_axes(shape: tuple[int, ...] | None, axes: Sequence[int]) -> list[int] 
 
 def _enlarge_shapes(
     site: AnyFound, shapes: Shapes, free: Sequence[Sequence[int]]
-) -> Sequence[tuple[int, ...] | None]:
+) -> Sequence[Shape | None]:
     """Return shapes to trace with: free maps and lists have several blocks of any mechanism.
 
     PyTorch takes the number of blocks as fixed if it is 1.

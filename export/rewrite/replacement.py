@@ -10,6 +10,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from ...core.ports.port import Shape
 from ..execute.parts import find_reads, is_stored
 from ..execute.sites import SITE, select_nodes
 from ..execute.sized import Sized
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .site_builder import SiteBuilder
     from .site_modules import AnyFound
 
-Shapes = tuple[tuple[int, ...] | None, ...]
+Shapes = tuple[Shape | None, ...]
 """Shapes of the inputs of a site; None for one that is omitted."""
 
 
@@ -44,7 +45,7 @@ class Replacement:
     inputs: tuple[ir.Value, ...]
     own: tuple[ir.Node, ...]
     fixed: frozenset[str]
-    shapes: tuple[tuple[tuple[int, ...], ...], ...]
+    shapes: tuple[tuple[Shape, ...], ...]
     type: int
     site_shapes: dict[str, list[Shapes]] = field(default_factory=dict)
 
@@ -100,7 +101,7 @@ def collect_replacement(
     return Replacement(used, tuple(nodes), target, inputs, own, fixed, every_shape, kind)
 
 
-def _list_shapes(sized: Sized, values: Sequence[ir.Value]) -> tuple[tuple[int, ...], ...]:
+def _list_shapes(sized: Sized, values: Sequence[ir.Value]) -> tuple[Shape, ...]:
     return tuple(sized.shapes[str(value.name)] for value in values)
 
 

@@ -10,6 +10,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from ...core.ports.port import Shape
 from ..execute.node_builder import NodeBuilder
 from ..execute.sites import SITE
 from ..execute.sized import Sized
@@ -85,11 +86,11 @@ class SiteBuilder(NodeBuilder):
         dtype = ir.DataType(self.sized.types[str(like.name)])
         return self.constant_of(array.astype(dtype.numpy()), dtype)
 
-    def lengths(self, value: ir.Value) -> tuple[int, ...]:
+    def lengths(self, value: ir.Value) -> Shape:
         """Return the shape of a value of the graph."""
         return self.sized.shapes[str(value.name)]
 
-    def others(self, value: ir.Value) -> tuple[int, ...]:
+    def others(self, value: ir.Value) -> Shape:
         """Return the shape of a value of the graph at the other size."""
         if self.other is None:
             return self.lengths(value)

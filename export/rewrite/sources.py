@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ...core.arrays import Array
 from ...core.errors import UnsupportedModelError, foreign_text
+from ...core.ports.port import Shape
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 from ..execute.parts import open_session
 from ..rounding.widening import has_half
@@ -158,7 +159,7 @@ def kind_of(value: ir.Value) -> int:
     return int(value.dtype or ir.DataType.FLOAT)
 
 
-def make_zero_inputs(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+def make_zero_inputs(model: ir.Model, shapes: Mapping[str, Shape]) -> dict[str, Array]:
     """Return zeros of the type of each input that has a shape."""
     feeds = {}
     for value in inputs_of(model):

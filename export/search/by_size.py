@@ -15,11 +15,12 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from ...core.ports.port import Shape
 from ..execute.parts import find_reads, graphs_of
 from ..execute.sized import Sized
 from .operators import Kind, rule_of
 
-Shapes = dict[str, tuple[int, ...]]
+Shapes = dict[str, Shape]
 
 _LONGER = 320, 1280
 """By how many pixels longer images are, about, that masks are looked at for."""
@@ -90,11 +91,11 @@ def _extend_shapes(
 
 
 def _extend_shape(
-    shape: tuple[int, ...],
-    other: tuple[int, ...],
+    shape: Shape,
+    other: Shape,
     pair: tuple[int, int],
     length: int,
-) -> tuple[int, ...]:
+) -> Shape:
     batch = shape[0] if shape[0] == other[0] else 1
     sides = zip(shape[1:], other[1:], strict=True)
     return batch, *(length if both == pair else both[0] for both in sides)

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...core.ports.port import Shape
 from ..execute.reference import compute_node
 from .places import extend, reshape_shared
 
-Shapes = Sequence[tuple[int, ...]]
+Shapes = Sequence[Shape]
 Parts = list[Tensor | None]
 Move = Callable[[ir.Node, Parts, Shapes], list[Tensor]]
 """Takes a node, numbers or constants of its inputs, and the shapes of its results."""

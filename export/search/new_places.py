@@ -8,12 +8,13 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from ...core.ports.port import Shape
 from .operators import RESIZES, rule_of
 from .places import MIXED, broadcasts, find_agreed, make_places
 from .values import Step
 
 
-def make_new_map(out: tuple[int, ...]) -> Tensor:
+def make_new_map(out: Shape) -> Tensor:
     """Return the places of a result that no rule knows."""
     if len(out) >= 4:
         return make_places(out)
@@ -29,7 +30,7 @@ def combine_places(step: Step) -> list[Tensor]:
     return [_combine(data, out, step.node) for out in step.outs]
 
 
-def _combine(data: Sequence[Tensor], out: tuple[int, ...], node: ir.Node) -> Tensor:
+def _combine(data: Sequence[Tensor], out: Shape, node: ir.Node) -> Tensor:
     rule = rule_of(node)
     alike = any(tuple(place.shape) == out for place in data)
     if rule is None and (not alike or any(part in node.op_type for part in RESIZES)):

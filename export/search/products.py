@@ -9,11 +9,10 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from ...core.ports.port import Shape
 from .movement import number_elements, read_attribute, read_integer
 from .places import NONE, find_agreed, unshare
 from .values import Attention, Matrices, Number, Product, Score, Value, number_in_order
-
-Shape = tuple[int, ...]
 
 
 def read_product(node: ir.Node, shapes: Sequence[Shape], like: int | None = None) -> Product | None:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from ...core.ports.port import Shape
 from ...runtime.machine.memory import release_free_memory
 from ..execute.parts import find_last_uses
 from ..execute.sized import Sized
@@ -374,7 +375,7 @@ class Provenance:
             self.unmatched.append(Unmatched(node, reason))
 
 
-def _in_order(shape: tuple[int, ...]) -> Tensor:
+def _in_order(shape: Shape) -> Tensor:
     """Return the numbers of a score in the order of its product: only their shape."""
     return torch.empty(shape, dtype=torch.int64, device="meta")
 

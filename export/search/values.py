@@ -12,11 +12,11 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from ...core.ports.port import Shape
 from ..execute.sized import Sized
 from .places import find_agreed, is_zero, reshape_shared, unshare
 
 Number = Tensor | float
-Shape = tuple[int, ...]
 
 _NO_NUMBERS = torch.zeros(0, dtype=torch.int64)
 
@@ -68,7 +68,7 @@ class Matrices:
         order = (*first, *columns, *rows)
         return replace(self, order=order, rows=len(columns))
 
-    def split(self, shape: Sequence[int]) -> tuple[int, ...]:
+    def split(self, shape: Sequence[int]) -> Shape:
         """Return the shape of a tensor after its last axis was split into heads."""
         if not self.heads:
             return tuple(shape)
@@ -237,7 +237,7 @@ class Step:
 
     node: ir.Node
     inputs: Sequence[Value | None]
-    outs: Sequence[tuple[int, ...]]
+    outs: Sequence[Shape]
     sized: Sized
     varying: frozenset[str] = frozenset()
 
@@ -316,8 +316,8 @@ class Attention:
     v_as: Matrices
     out_as: Matrices
     softmax: ir.Node
-    groups: tuple[int, ...]
-    v_groups: tuple[int, ...]
+    groups: Shape
+    v_groups: Shape
     product: Product | None = None
     w_as: Matrices | None = None
     swapped: bool = False

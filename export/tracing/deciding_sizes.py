@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
-from ...core.ports.port import AXES, SIDES, Port
+from ...core.ports.port import AXES, SIDES, Port, Shape
 from .size_conditions import Condition, list_symbols
 
 _SIZES = (*range(1, 140), 160, 192, 224, 256, 257, 320, 384, 400, 448, 512, 513, 640, 768, 1024)
@@ -143,7 +143,7 @@ class FreeAxes:
         applicable = {name: limit for name, limit in limits.items() if name in self.limits}
         return replace(self, limits={**self.limits, **applicable})
 
-    def shapes_of(self, lengths: Lengths) -> list[tuple[int, ...]]:
+    def shapes_of(self, lengths: Lengths) -> list[Shape]:
         """Return the shapes of the inputs for some lengths."""
         return [
             tuple(lengths[axis] if isinstance(axis, str) else axis for axis in shape)

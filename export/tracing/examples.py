@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from ...core.ports.examples import own_sizes, trace_size
-from ...core.ports.port import AXES, SIDES, Port, image_size
+from ...core.ports.port import AXES, SIDES, Port, Shape, image_size
 from ...models.facts import Facts
 from ...models.torch_internals import tree_leaves, tree_map
 
@@ -113,7 +113,7 @@ def shapes_of(
     batch: int,
     *,
     less: int = 0,
-) -> dict[str, tuple[int, ...]]:
+) -> dict[str, Shape]:
     """Return the shapes of inputs whose images have a number of units per side.
 
     Args:

@@ -6,7 +6,7 @@ is built. They are not validated here: the file is compared with the plain form 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,9 +23,9 @@ from ..attention.implementation import implement
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, neutral, swap
 from ..load.images import Feeds, Pixels
+from ..progress import Progress
 from ..pytorch.network_session import NetworkSession
 
-Progress = Callable[[str], None]
 IMAGE = Port("output", "picture")
 """The default output of a network."""
 

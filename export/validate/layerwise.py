@@ -9,7 +9,6 @@ one layer. docs/engines.md says what this shows, and how to go on with Polygraph
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -27,6 +26,7 @@ from ...runtime.engines.builder import polygraphy_logger
 from ...runtime.model.references import ReferenceCase, References
 from ...runtime.session import Session
 from ...runtime.session_spec import SessionSpec
+from ..progress import Progress
 
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 _HALF_SHARE = 2.0**-5
@@ -37,7 +37,7 @@ def compare_layers(
     candidate: SessionSpec,
     references: References,
     tolerance: float | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> dict[str, Any]:
     """Compare every layer of a file with ``ort-cpu`` without the operator library.
 
@@ -140,7 +140,7 @@ def _polygraphy(module: str) -> Any:
         raise BackendUnavailableError(f"{missing} ({error})") from error
 
 
-def _candidate(spec: SessionSpec, case: ReferenceCase, progress: Callable[[str], None]) -> Session:
+def _candidate(spec: SessionSpec, case: ReferenceCase, progress: Progress) -> Session:
     if find_backend(spec.backend_name).engine is not None:
         from ...runtime.compiled.model import EngineModel, EngineShapes
         from ...runtime.engines.build import BuildOptions, build_engine

@@ -19,7 +19,7 @@ from ...runtime.checking.validation import ValidationReport, validate_against_re
 from ...runtime.metrics.measures import worst_figures
 from ...runtime.model.references import References
 from ...runtime.session import Session
-from .fidelity import Progress
+from ..progress import Progress
 
 FILE, COPY = "ort-cpu", "twin"
 """Labels in a manifest of what was run: the file or its rounded float32 copy."""

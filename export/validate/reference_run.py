@@ -14,8 +14,8 @@ from ...runtime.tiling.tiled_network import DISCOURAGED
 from ..graph.metadata import describe
 from ..load.images import validation_feeds
 from ..load.source import Source
+from ..progress import Progress
 from ..transforms import TRANSFORMS
-from .fidelity import Progress
 from .references import record_references
 
 

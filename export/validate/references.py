@@ -33,11 +33,11 @@ from ..attention.site import swap
 from ..differences import largest, nudge
 from ..load.images import Feeds
 from ..load.source import Source
+from ..progress import Progress
 from ..pytorch.network_session import NetworkSession
 from ..rewrite.graph_network import is_continuous
 from ..transforms import TRANSFORMS, UNCHANGED, Transform
 from .double_run import DoubleRun
-from .fidelity import Progress
 
 _COMPUTED_IN = {"bf16": "bf16-tensorrt"}
 """Precision of a backend -> the transform that rounds the same layers."""

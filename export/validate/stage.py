@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from ..graph.stage import BuiltModel, changes_attention, is_timed, serialize
 from ..load.source import Source
 from ..load.stage import Prepared
 from ..plan.stage import Planned
+from ..progress import Progress
 from .fidelity import Fidelity, fidelity_steps, measure_fidelity
 from .last_word import LastWord
 from .model_file import FileValidation, file_steps, libraries, validate_file
@@ -75,7 +75,7 @@ def validation_steps(prepared: Prepared, planned: Planned) -> int:
 
 
 def validate(
-    prepared: Prepared, planned: Planned, built: BuiltModel, progress: Callable[[str], None]
+    prepared: Prepared, planned: Planned, built: BuiltModel, progress: Progress
 ) -> Validated:
     """Record references, run the file against them, measure the plan and tiles, time the file.
 

@@ -7,7 +7,7 @@ measured whether tiles change the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from torch import nn
@@ -23,6 +23,7 @@ from ..attention.mechanism import Mechanism
 from ..attention.site import swap
 from ..load.images import Pixels, feeds_of, photographs
 from ..load.onnx_facts import ARCHITECTURE
+from ..progress import Progress
 from ..pytorch.network_session import NetworkSession
 
 _STRIPS = ((32, 320), (320, 32))
@@ -73,7 +74,7 @@ def measure_tiles(
     network: nn.Module,
     resolved: Mapping[str, Mechanism],
     facts: Facts,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> TilePsnr:
     """Return the PSNR in dB of a network in tiles against the same on a whole photograph.
 

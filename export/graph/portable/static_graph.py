@@ -13,6 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ....core.errors import ExportError
+from ....core.ports.port import Shape
 from ...execute.reference import compute_node
 from .rules import simplify
 
@@ -36,7 +37,7 @@ class Tensor:
     """
 
     kind: int
-    shape: tuple[int, ...]
+    shape: Shape
     value: Constant | None = None
 
 
@@ -57,14 +58,14 @@ class StaticGraph:
         self._opset = opset
         self._nodes: list[onnx.NodeProto] = []
         self._equal: dict[bytes, list[str]] = {}
-        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._constants: dict[tuple[str, Shape, bytes], str] = {}
         self._used = Counter(outputs)
 
     def input(
         self,
         name: str,
         kind: int,
-        shape: tuple[int, ...],
+        shape: Shape,
     ) -> None:
         """Add an input of the graph."""
         self.tensors[self._unique(name)] = Tensor(kind, shape)
@@ -87,7 +88,7 @@ class StaticGraph:
         node = helper.make_node(op_type, inputs, [name], **attributes)
         return self.add(node)[0]
 
-    def reshape(self, tensor: str, shape: tuple[int, ...]) -> str:
+    def reshape(self, tensor: str, shape: Shape) -> str:
         """Return the tensor in another shape."""
         sides = self.constant(np.array(shape, np.int64))
         return self.op("Reshape", tensor, sides)
