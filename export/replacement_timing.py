@@ -23,6 +23,7 @@ from ..runtime.session import Session
 from ..runtime.timing.turns import median_ratio, time_in_turns
 from .attention.full.parameters import Full
 from .attention.mechanism import Mechanism
+from .execute.names import list_names
 from .execute.parts import find_inputs, make_parts, part_model
 from .progress import Progress
 from .rewrite.graph_network import GraphNetwork
@@ -150,7 +151,7 @@ def _piece(
     resolved: Mapping[str, Mechanism],
     item: Replacement,
 ) -> Timed:
-    names_read = [str(value.name) for value in item.inputs]
+    names_read = list_names(item.inputs)
     values = network.values(names_read, _make_images(facts))
     planned = plan_replacement(network, item, resolved)
     own = _model(network.source.graph_model, item.own, item, values)

@@ -14,6 +14,7 @@ from ...core.ports.port import Shape
 from ...core.text import join_sides
 from ...runtime.ort_values import copy_to_ort
 from .inference import infer
+from .names import find_read_names, list_names
 from .parts import (
     MOST_BYTES,
     Part,
@@ -60,7 +61,7 @@ class Folding:
         self._last = find_last_uses(model.graph)
         self._reads: dict[ir.Node, set[str]] = {}
         for node in model.graph:
-            self._reads[node] = {str(value.name) for value in find_reads(node)}
+            self._reads[node] = find_read_names([node])
 
     def values(self) -> Values:
         """Return the values that are still needed, by name."""
@@ -103,7 +104,7 @@ class Folding:
 
     def _find_needed(self) -> set[str]:
         """Return the names that outputs of the graph, or nodes that are not computed, read."""
-        needed = {str(value.name) for value in self.model.graph.outputs}
+        needed = set(list_names(self.model.graph.outputs))
         for node in self.model.graph:
             if node not in self.results:
                 needed |= self._reads[node]
@@ -127,7 +128,7 @@ class Folding:
         producers: dict[str, ir.Node] = {}
         for node in nodes:
             if node in self.results:
-                producers |= {str(value.name): node for value in node.outputs}
+                producers |= dict.fromkeys(list_names(node.outputs), node)
         requested = producers.keys() & needed
         selected = select_nodes(pending, requested)
         shapes = self.sized.shapes
@@ -154,10 +155,10 @@ class Folding:
         nodes: dict[ir.Node, Values] = {}
         available = set(self.values())
         for node in self.large:
-            available |= {str(value.name) for value in node.outputs}
+            available.update(list_names(node.outputs))
         for node in self.model.graph:
             computed = node in self.results or node in self.large
-            if computed or any(str(v.name) in sized.data for v in node.outputs):
+            if computed or any(sized.follows_input(v) for v in node.outputs):
                 continue
             first = node.inputs[0] if node.inputs else None
             source = "" if first is None else str(first.name)
@@ -172,7 +173,7 @@ class Folding:
                 if not all(is_stored(value) or value.name in available for value in read):
                     continue
                 nodes[node] = {}
-            available |= {str(value.name) for value in node.outputs}
+            available.update(list_names(node.outputs))
         return nodes
 
     def _is_large(self, node: ir.Node) -> bool:
@@ -225,7 +226,7 @@ def forget(part: Part, last: Mapping[ir.Node, Sequence[ir.Value]], values: Value
 
 def is_shaped(node: ir.Node, shapes: Mapping[str, Shape]) -> bool:
     """Return whether the shapes of all results of a node are inferred."""
-    return all(str(value.name) in shapes for value in node.outputs if value.name)
+    return all(name in shapes for name in list_names(node.outputs))
 
 
 def add_shapes(results: Values, sized: Sized) -> None:
@@ -255,14 +256,14 @@ def _refuse_large(
 
     for node in graph:
         for value in node.outputs:
-            count = math.prod(sized.shapes.get(str(value.name), ()))
+            count = math.prod(sized.shape_of(value))
             if count > MOST_ELEMENTS:
                 sides = join_sides(sized.shapes[str(value.name)])
                 raise TooLargeError(
                     f"{node.op_type} {value.name!r:.80} gives {sides}, expected at most "
                     f"{MOST_ELEMENTS} elements"
                 )
-        elements += sum(size(str(value.name)) for value in node.outputs if value.name)
+        elements += sum(map(size, list_names(node.outputs)))
         peak = max(peak, elements)
         elements -= sum(
             size(str(value.name))

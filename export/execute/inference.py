@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ...core.arrays import Array
 from ...core.ports.port import Shape
 from ...runtime.ort_values import copy_from_ort
+from .names import find_result_names, list_names
 from .parts import Values, find_reads
 
 _SMALL = 1024
@@ -70,7 +71,7 @@ def infer(
         for node in model.graph
         if node not in computed and not _is_told(node, shapes, types, data)
     ]
-    results_of_nodes = {str(value.name) for node in nodes for value in node.outputs}
+    results_of_nodes = find_result_names(nodes)
     for name in {
         str(value.name) for node in nodes for value in find_reads(node)
     } - results_of_nodes:
@@ -113,5 +114,5 @@ def _is_told(
     data: Collection[str],
 ) -> bool:
     """Return whether all results of a node depend on pixels and have known shapes and types."""
-    names = [str(value.name) for value in node.outputs if value.name]
+    names = list_names(node.outputs)
     return all(name in data and name in shapes and name in types for name in names)

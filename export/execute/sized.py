@@ -16,6 +16,7 @@ from ...core.ports.port import Shape
 from ...runtime.machine.memory import release_free_memory
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 from .folding import Folding, add_shapes, forget, is_shaped
+from .names import find_read_names, find_result_names, list_names
 from .parts import (
     RANDOM,
     PartRunner,
@@ -53,6 +54,18 @@ class Sized:
     _constants: Values = field(default_factory=dict)
     _large: _Large | None = None
 
+    def follows_input(self, value: ir.Value) -> bool:
+        """Return whether a value depends on pixels."""
+        return str(value.name) in self.data
+
+    def shape_of(self, value: ir.Value) -> Shape:
+        """Return the shape of a value; () if it is not known."""
+        return self.shapes.get(str(value.name), ())
+
+    def type_of(self, value: ir.Value) -> int:
+        """Return the type of a value, as ONNX numbers it."""
+        return self.types[str(value.name)]
+
     def constant(self, value: ir.Value) -> Tensor:
         """Return a value that depends on no pixel; half precision as float32."""
         tensor = value.const_value if is_stored(value) else None
@@ -85,7 +98,7 @@ class _Large:
     def __init__(self, runner: PartRunner, nodes: Sequence[ir.Node]) -> None:
         self.runner = runner
         self.nodes = nodes
-        self._names = {str(value.name) for node in nodes for value in node.outputs}
+        self._names = find_result_names(nodes)
         self.recent: Values = {}
 
     def __contains__(self, name: str) -> bool:
@@ -127,9 +140,8 @@ def find_pixel_values(graph: ir.Graph) -> frozenset[str]:
             continue
         random = node.op_type.startswith(RANDOM)
         read = node.inputs[:1] if node.op_type == "CastLike" else find_reads(node)
-        names = [str(value.name) for value in read if value is not None]
-        if random or any(name in data for name in names):
-            data.update(str(value.name) for value in node.outputs if value.name)
+        if random or not data.isdisjoint(list_names(read)):
+            data.update(list_names(node.outputs))
     return frozenset(data)
 
 
@@ -169,13 +181,12 @@ def infer_sizes(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
 def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
     nodes = list(model.graph)
     values = {name: copy_to_ort(array) for name, array in feeds.items()}
-    results_of_all = [value for node in nodes for value in node.outputs]
-    outputs = {str(value.name) for value in results_of_all if value.name}
+    outputs = find_result_names(nodes)
     last = find_last_uses(nodes)
-    constants = {str(value.name) for value in model.graph.outputs}
+    constants = set(list_names(model.graph.outputs))
     for node in nodes:  # what is combined with pixels; what only that is made of may be large
-        if any(str(value.name) in sized.data for value in node.outputs):
-            constants |= {str(value.name) for value in find_reads(node)}
+        if any(sized.follows_input(value) for value in node.outputs):
+            constants |= find_read_names([node])
     constants -= sized.data
     runner = PartRunner(model, bounded=True)
     waiting = cut_into_parts(nodes, outputs)[::-1]

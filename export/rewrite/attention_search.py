@@ -23,6 +23,7 @@ from torch import Tensor
 from ...core.errors import UnsupportedModelError
 from ...core.ports.port import Shape
 from ...core.text import first_named
+from ..execute.names import list_names
 from ..execute.parts import PartRunner, TooLargeError
 from ..execute.sized import Sized, infer_sizes
 from ..search.agreement import Agreement, agreement
@@ -205,7 +206,7 @@ class _Checks:
     def pass_for(self, item: Replacement, readings: Sequence[_Reading]) -> bool:
         """Return whether a replacement may be kept; its readings get the reason if not."""
         first = self.sizes[0]
-        names = [str(value.name) for value in item.inputs]
+        names = list_names(item.inputs)
         types = {first.types[name] for name in names if name in first.data}
         floating = {kind for kind in types if ir.DataType(kind).is_floating_point()}
         floating.add(item.type)

@@ -73,7 +73,7 @@ def compute_fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
 def _describe_at(sized: Sized, value: ir.Value) -> bytes:
     """Return what `_describe` returns of a constant at a size; it may be too large to compute."""
     shape = sized.shapes[str(value.name)]
-    dtype = ir.DataType(sized.types[str(value.name)])
+    dtype = ir.DataType(sized.type_of(value))
     if (
         dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
         and math.prod(shape) > 1

@@ -50,10 +50,10 @@ def fix_sizes(model: ir.Model, shapes: Mapping[str, Shape]) -> None:
         value.shape = ir.Shape(shapes[str(value.name)])
     constants: dict[str, ir.Value] = {}
     for node in list(graph):
-        if any(str(value.name) in sized.data for value in node.outputs):
+        if any(sized.follows_input(value) for value in node.outputs):
             for value in list(find_reads(node)):
                 producer = value.producer()
-                if producer is not None and str(value.name) not in sized.data:
+                if producer is not None and not sized.follows_input(value):
                     constants.setdefault(str(value.name), value)
     for value in constants.values():
         write_constant(graph, value, copy_from_ort(sized.ort_value(value)), "fixed")

@@ -14,6 +14,7 @@ from ...models.sites import WindowSite
 from ..attention.cost import count_graph_operations
 from ..attention.full.parameters import Full
 from ..attention.implementation import as_trained
+from ..execute.names import list_names
 from ..execute.parts import PartRunner, Values, graphs_of
 from ..execute.sites import SitedRunner, compute_values
 from ..execute.sized import find_pixel_values, infer_sizes
@@ -147,7 +148,7 @@ class GraphNetwork(nn.Module):
         double: bool,
     ) -> tuple[Tensor, ...]:
         wide = double and self.source.is_half
-        results = [str(value.name) for value in self.source.graph_model.graph.outputs]
+        results = list_names(self.source.graph_model.graph.outputs)
         run = self._run_of(planned, results, double=double, wide=wide)
 
         def compute(path: str, values: Sequence[Tensor | None]) -> Tensor:

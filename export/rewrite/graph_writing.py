@@ -17,6 +17,7 @@ from ...plugins.domain import DOMAIN, opset_of
 from ...plugins.operators.functions import operator_bodies
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.mechanism import Mechanism
+from ..execute.names import find_read_names, find_result_names
 from ..execute.parts import find_reads, is_stored, nodes_of, serialize_constant
 from ..execute.sites import SITE
 from ..tracing.bodies import attach_bodies, choose_traced_opset
@@ -208,12 +209,9 @@ def insert_nodes(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None
     ir_graph: ir.Graph = ir.serde.deserialize_graph(graph)
     nodes = list(ir_graph)
     protos = dict(zip(nodes, graph.node, strict=True))
-    read = {str(value.name) for node in nodes for value in find_reads(node)}
+    read = find_read_names(nodes)
     results = {value.name for value in graph.output}
-    unread = set[str]()
-    for node in nodes:
-        names = {str(value.name) for value in node.outputs if value.name}
-        unread |= names - read
+    unread = find_result_names(nodes) - read
     idle = {tensor.name for tensor in graph.initializer} - read
     listed = insert_replacements(nodes, planned, results | unread)
     constants = {
@@ -223,10 +221,10 @@ def insert_nodes(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None
         for value in find_reads(node)
         if is_stored(value)
     }
-    read = {str(value.name) for node in listed for value in find_reads(node)}
+    read = find_read_names(listed)
     needed = read | results | idle
-    outputs = {str(value.name) for node in listed for value in node.outputs}
-    gone = {str(value.name) for node in nodes for value in node.outputs} - outputs
+    outputs = find_result_names(listed)
+    gone = find_result_names(nodes) - outputs
     needed |= {value.name for value in graph.input}
     copies = [
         copy.deepcopy(protos[node]) if node in protos else ir.serde.serialize_node(node)

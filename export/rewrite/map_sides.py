@@ -72,7 +72,7 @@ def _find_patch_sides(writer: MapWriter, before: Sequence[ir.Value]) -> tuple[Si
     batch, rows, columns = writer.places.map
     builder = writer.builder
     for ir_value in before:
-        shape = builder.sized.shapes.get(str(ir_value.name), ())
+        shape = builder.sized.shape_of(ir_value)
         others = builder.others(ir_value)
         if len(shape) != 4 or shape[0] != batch:
             continue

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...core.ports.port import Shape
+from ..execute.names import list_names
 from ..execute.parts import find_reads, is_stored
 from ..execute.sites import SITE, select_nodes
 from ..execute.sized import Sized
@@ -95,8 +96,8 @@ def collect_replacement(
         raise RuntimeError(f"{target.name} is computed without its site")
     names = [str(node.name) for node in nodes if node.domain == SITE]
     used = {name: sites[name] for name in names}
-    kind = builder.sized.types[str(target.name)]
-    fixed = frozenset(str(value.name) for value in inputs) - builder.sized.data
+    kind = builder.sized.type_of(target)
+    fixed = frozenset(list_names(inputs)) - builder.sized.data
     every_shape = tuple(shapes)
     return Replacement(used, tuple(nodes), target, inputs, own, fixed, every_shape, kind)
 
@@ -118,7 +119,7 @@ def _find_own_nodes(
     while todo:
         value = todo.pop()
         node = value.producer()
-        on_pixels = str(value.name) in sized.data
+        on_pixels = sized.follows_input(value)
         if value is not target and (value in borders or node is None or not on_pixels):
             if not is_stored(value):
                 border_inputs[value] = None
@@ -143,7 +144,7 @@ def insert_replacements(
     by_name = {str(item.output.name): item for item in replacements}
     listed: list[ir.Node] = []
     for node in nodes:
-        names = [str(value.name) for value in node.outputs if value.name]
+        names = list_names(node.outputs)
         computed_anew = [name for name in names if name in by_name]
         if not computed_anew:
             listed.append(node)

@@ -83,7 +83,7 @@ class SiteBuilder(NodeBuilder):
         array = tensor.detach().cpu().contiguous().numpy()
         if like is None:
             return self.constant_of(array)
-        dtype = ir.DataType(self.sized.types[str(like.name)])
+        dtype = ir.DataType(self.sized.type_of(like))
         return self.constant_of(array.astype(dtype.numpy()), dtype)
 
     def lengths(self, value: ir.Value) -> Shape:
@@ -119,7 +119,7 @@ class SiteBuilder(NodeBuilder):
         """Return `free_side`; a number of images is that of an input, which is always there."""
         both = self.lengths(value)[axis], self.others(value)[axis]
         for graph_input in self.graph.inputs if axis == 0 else ():
-            on_pixels = str(graph_input.name) in self.sized.data and self.lengths(graph_input)
+            on_pixels = self.sized.follows_input(graph_input) and self.lengths(graph_input)
             if not on_pixels:
                 continue
             batch = self.lengths(graph_input)[0], self.others(graph_input)[0]
@@ -171,7 +171,7 @@ class SiteBuilder(NodeBuilder):
 
     def _is_told(self, sizes: ir.Value, axis: int) -> bool:
         """Return whether an element of sizes is a length at each size of the graph."""
-        return str(sizes.name) not in self.sized.data and all(
+        return not self.sized.follows_input(sizes) and all(
             sized.is_constant(sizes) and int(sized.constant(sizes)[axis]) > 0
             for sized in (self.sized, self.other)
             if sized is not None

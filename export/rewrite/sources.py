@@ -20,6 +20,7 @@ from ...core.arrays import Array
 from ...core.errors import UnsupportedModelError, foreign_text
 from ...core.ports.port import Shape
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
+from ..execute.names import list_names
 from ..execute.parts import open_session
 from ..rounding.widening import has_half
 
@@ -96,7 +97,7 @@ class FileSource(GraphSource):
         feeds = [as_value(image, kind) for image, kind in zip(images, kinds, strict=True)]
         if self._last is not None and all(map(_same, self._last[0], feeds)):
             return self._last[1]  # an export asks for it several times
-        names = [str(value.name) for value in inputs]
+        names = list_names(inputs)
         try:
             named_feeds = dict(zip(names, feeds, strict=True))
             values = self._session.run_with_ort_values(None, named_feeds)

@@ -235,7 +235,7 @@ def _read_mask(builder: SiteBuilder, core: Attention) -> ir.Value | None:
     mask = core.mask
     if mask is None:
         return None
-    if builder.sized.types[str(mask.name)] != ir.DataType.BOOL:
+    if builder.sized.type_of(mask) != ir.DataType.BOOL:
         return mask
     zero = builder.constant(torch.tensor(0.0), core.q)
     lowest = builder.constant(torch.tensor(-math.inf), core.q)
@@ -339,6 +339,6 @@ def _make_product_zeros(builder: SiteBuilder, core: Attention) -> ir.Value:
 
 def _make_zeros(builder: SiteBuilder, core: Attention, sizes: ir.Value) -> ir.Value:
     """Return zeros of these sizes, of the type of the queries."""
-    dtype = ir.DataType(builder.sized.types[str(core.q.name)])
+    dtype = ir.DataType(builder.sized.type_of(core.q))
     zero = ir.tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
     return builder.op("ConstantOfShape", sizes, value=zero)

@@ -149,7 +149,7 @@ def write_site(
         factor[:size] = layout.scale.repeat_interleave(layout.head_dim).float()
         factor_value = writer.builder.constant(factor, core.q)
         packed = writer.builder.op("Mul", packed, factor_value)
-    is_half = writer.builder.sized.types[str(core.q.name)] == 10
+    is_half = writer.builder.sized.type_of(core.q) == 10
     dtype = torch.float16 if is_half else torch.float32
     epsilon = None if unit is None else unit[0].epsilon
     sites[path] = make_map_site(layout, scale, dtype, is_global=is_global, epsilon=epsilon)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...core.ports.port import Shape
+from ..execute.names import list_names
 from ..execute.parts import find_reads, graphs_of
 from ..execute.sized import Sized
 from .operators import Kind, rule_of
@@ -45,7 +46,7 @@ def find_varying(graph: ir.Graph, sized: Sized, other: Sized) -> frozenset[str]:
     """
     varying: dict[str, Tensor] = {}
     for node in graph:
-        names = [str(value.name) for value in node.outputs if value.name]
+        names = list_names(node.outputs)
         if any(name in sized.data for name in names) or node.op_type == "ConstantOfShape":
             continue
         parts = _find_varying_elements(node, sized, other, varying)
@@ -62,7 +63,7 @@ def longer_sizes(graph: ir.Graph, sized: Sized, other: Sized) -> list[list[Shape
     there. The other sides stay as they are, and a free batch is 1, so that tensors of all windows
     stay small.
     """
-    names = [str(value.name) for value in graph.inputs]
+    names = list_names(graph.inputs)
     shapes = {name: sized.shapes[name] for name in names if name in sized.data}
     pairs = set[tuple[int, int]]()
     for name, shape in shapes.items():
@@ -135,7 +136,7 @@ def _find_varying_elements(
     if node.op_type in ("Shape", "Size") and node.domain == "":
         return [_find_differing_lengths(node, sized, other)]
     read = find_reads(node) if graphs_of(node) else iter(node.inputs)
-    if not any(value is not None and str(value.name) in varying for value in read):
+    if varying.keys().isdisjoint(list_names(read)):
         return []
     source = node.inputs[0] if node.inputs else None
     if node.op_type in _SHAPED and (source is None or str(source.name) not in varying):

@@ -51,7 +51,7 @@ def _find_changed_axes(node: ir.Node, sized: Sized) -> tuple[int, ...]:
 def _shape_of(value: ir.Value | None, sized: Sized) -> tuple[int, ...]:
     if value is None:
         return ()
-    return sized.shapes.get(str(value.name), ())
+    return sized.shape_of(value)
 
 
 def before_casts(value: ir.Value) -> ir.Value:
@@ -79,7 +79,7 @@ def is_of_scores(condition: ir.Value, step: Step, score: Score) -> bool:
         if node is product or len(seen) > _MOST_NODES:
             return True
         reads = find_reads(node)
-        todo += [value for value in reads if str(value.name) in step.sized.data]
+        todo += [value for value in reads if step.sized.follows_input(value)]
     return False
 
 

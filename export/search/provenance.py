@@ -68,10 +68,7 @@ class Provenance:
     def run(self, graph: ir.Graph) -> Provenance:
         """Follow all nodes of a graph; return the same object."""
         for ir_value in graph.inputs:
-            if (
-                str(ir_value.name) in self.sized.data
-                and (value := self.value(ir_value)) is not None
-            ):
+            if self.sized.follows_input(ir_value) and (value := self.value(ir_value)) is not None:
                 value.place = make_places(value.shape)
         last = find_last_uses(graph)
         for node in graph:
