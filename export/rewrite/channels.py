@@ -57,7 +57,8 @@ def _moves_a_map(writer: MapWriter, ir_value: ir.Value) -> bool:
     if node is None or rule is None:
         return False
     padding = _find_padding(writer, node, ir_value)
-    moves = rule.kind is Kind.MOVES and node.op_type != "Concat" and not _changes_type(writer, node)
+    is_movement = rule.kind is Kind.MOVES and node.op_type != "Concat"
+    moves = is_movement and not _changes_type(writer, node)
     if padding is None and not moves:
         return False
     sources = writer.data_of(node)
@@ -83,7 +84,9 @@ def _write_movement(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Map
     if node.op_type == "Concat" or len(data) != 1:
         return _write_concat(writer, node, ir_value)
     rule = rule_of(node)
-    if rule is None or rule.move is None or data[0] is not node.inputs[0]:
+    if rule is None or rule.move is None:
+        raise NotOnMap(f"{node.op_type} of several tensors")
+    if data[0] is not node.inputs[0]:
         raise NotOnMap(f"{node.op_type} of several tensors")
     form = writer.write(data[0])
     if _changes_type(writer, node):
@@ -107,10 +110,12 @@ def _write_concat(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapFo
     outs = [writer.builder.lengths(ir_value)]
     first = forms[0]
     if all(form.node is first.node for form in forms):  # parts of one tensor: a roll, a flip
-        channel = rule.move(node, [form.channel for form in forms], outs)[0]
+        given: list[Tensor | None] = [form.channel for form in forms]
+        channel = rule.move(node, given, outs)[0]
         return MapForm(first.node, share_constant_axes(channel), first.count)
     places = [writer.place(part) for part in parts]
-    forms = [writer.compact(form, place) for form, place in zip(forms, places, strict=True)]
+    compacted = zip(forms, places, strict=True)
+    forms = [writer.compact(form, place) for form, place in compacted]
     channels = list[Tensor | None]()
     start = 0
     for form in forms:
@@ -137,7 +142,9 @@ def _find_padding(
     if len(writer.data_of(node)) != 1:
         return None
     source = node.inputs[0]
-    if source is None or read_fill(node, writer.constants_of(node)) != ("constant", 0.0):
+    if source is None:
+        return None
+    if read_fill(node, writer.constants_of(node)) != ("constant", 0.0):
         return None
     present = unshare(writer.place(ir_value)).unique()
     if not torch.equal(present, writer.places.codes):
@@ -148,9 +155,9 @@ def _find_padding(
         return None
     rank = len(writer.value(source).shape)
     pairs = read_amounts(node, writer.constants_of(node), rank)
-    others = any(any(pair) for axis, pair in enumerate(pairs) if axis not in axes)
-    if others:
-        return None
+    for axis, pair in enumerate(pairs):
+        if axis not in axes and any(pair):
+            return None
     return (before, axes)
 
 
@@ -211,7 +218,8 @@ def _write_pointwise(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Ma
         channel = form.channel.expand(place.shape)
         return replace(form, channel=channel, factor=form.factor * factor)
     first = writer.write_multiplied(data[0])
-    base = MapForm(first.node, first.channel.expand(place.shape), first.count)
+    channel = first.channel.expand(place.shape)
+    base = MapForm(first.node, channel, first.count)
     base = writer.compact(base, place)
 
     def replace_operand(other: ir.Value | None) -> ir.Value | None:
@@ -237,7 +245,8 @@ def _write_pointwise(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Ma
         index = writer.single(place, base.channel, spread, base.count)
         return writer.pick(form.node, index, form.count)
 
-    output = writer.builder.like(node, [replace_operand(other) for other in node.inputs])
+    operands = [replace_operand(other) for other in node.inputs]
+    output = writer.builder.like(node, operands)
     return MapForm(output, base.channel, base.count)
 
 

@@ -42,7 +42,8 @@ def compute_fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
     """
     parameters = [tensor for site in item.sites.values() for tensor in site.parameters()]
     shapes = [tensor.shape for tensor in parameters]
-    digest = hashlib.sha256(repr((item.form, item.type, shapes)).encode())
+    described = repr((item.form, item.type, shapes))
+    digest = hashlib.sha256(described.encode())
     numbers: dict[ir.Value, int] = {}
     for value in item.inputs:
         numbers[value] = len(numbers)
@@ -65,7 +66,9 @@ def compute_fingerprint(item: Replacement, sizes: Sequence[Sized]) -> bytes:
             else:
                 number = None if read is None else numbers.get(read)
                 digest.update(repr(number).encode())
-        numbers |= {value: len(numbers) + at for at, value in enumerate(node.outputs)}
+        first = len(numbers)
+        for at, value in enumerate(node.outputs):
+            numbers[value] = first + at
     digest.update(repr(numbers[item.output]).encode())
     return digest.digest()
 

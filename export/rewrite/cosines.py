@@ -82,10 +82,12 @@ def _find_source(writer: MapWriter, ir_value: ir.Value, axis: int) -> tuple[ir.V
         return data[0], order[axis]
     rule = rule_of(node)
     last = shape[axis:]
-    if rule is not None and rule.ordered and source[-len(last) :] == last:
+    ends_alike = source[-len(last) :] == last
+    if rule is not None and rule.ordered and ends_alike:
         return data[0], len(source) - len(last)
-    same = node.op_type == "Expand" or find_factor(writer, node, data[0]) is not None
-    if same and source == shape:
+    is_same = node.op_type == "Expand"
+    is_same = is_same or find_factor(writer, node, data[0]) is not None
+    if is_same and source == shape:
         return (data[0], axis)
     return None
 
@@ -99,7 +101,8 @@ def _find_epsilon(
     """Return the least value of a divisor that is the norm of a tensor along an axis, else None."""
     node = divisor.producer()
     if node is not None and node.op_type == "Expand":
-        node = None if node.inputs[0] is None else node.inputs[0].producer()
+        source_of_expand = node.inputs[0]
+        node = None if source_of_expand is None else source_of_expand.producer()
     if node is None or node.op_type not in ("Clip", "Max"):
         return None
     if len(writer.data_of(node)) != 1:

@@ -29,7 +29,8 @@ def _group_channels(
     alike = [axis for axis in others if channel.stride(axis) == 0]  # the same channels on all of it
     whole = slice(None)
     first_only = slice(1)
-    small = channel[tuple(first_only if axis in alike else whole for axis in range(rank))]
+    axes = range(rank)
+    small = channel[tuple(first_only if axis in alike else whole for axis in axes)]
     size = math.prod(small.shape[dim] for dim in dims)
     rows = small.permute(*others, *dims).reshape(-1, size)
     inside = (writer.places.number(place) >= 0).expand(channel.shape)
@@ -45,8 +46,10 @@ def _group_channels(
     first = small
     for dim in dims:
         first = first.narrow(dim, 0, 1)
-    group = torch.searchsorted(unique[:, 0].contiguous(), first.contiguous())
-    return group.clamp(max=len(unique) - 1).expand(channel.shape), unique
+    numbers = unique[:, 0].contiguous()
+    group = torch.searchsorted(numbers, first.contiguous())
+    group = group.clamp(max=len(unique) - 1)
+    return group.expand(channel.shape), unique
 
 
 def _all_along(inside: Tensor, dims: list[int]) -> Tensor:
@@ -85,13 +88,14 @@ def write_norm(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
     output = _pick_groups(writer, form, channels)
     flat: list[ir.Value | None] = []
     constants = writer.constants_of(node)[1:]
-    for parameter, tensor in zip(node.inputs[1:], constants, strict=True):
+    parameters = zip(node.inputs[1:], constants, strict=True)
+    for parameter, tensor in parameters:
         if parameter is not None and tensor is not None:
             flat.append(writer.builder.constant(tensor.flatten(), parameter))
     output = writer.builder.like(node, [output, *flat], axis=-1)
     if count > 1:
         output = writer.builder.reshape(output, (0, 0, 0, -1))
-    lengths = [shape[axis] if axis in dims else 1 for axis in range(len(shape))]
+    lengths = [length if axis in dims else 1 for axis, length in enumerate(shape)]
     inner = torch.arange(size).reshape(lengths)
     channel = unshare(group) * size + inner
     channel = channel.expand(shape)

@@ -213,14 +213,15 @@ class MapWriter:
 
         If the side is the same at both image sizes, the first axis is the free one.
         """
-        numbered = enumerate(pieces)
-        changing = [at for at, (size, other) in numbered if size != other] or [0]
+        sides_differ = [size != other for size, other in pieces]
+        changing = [at for at, differs in enumerate(sides_differ) if differs] or [0]
         if len(changing) > 1:
             raise NotOnMap("a side of its result is cut into several free axes")
         sizes: list[Side] = [size for size, _ in pieces]
         fixed = [size for size, _ in pieces]
         del fixed[changing[0]]
-        sizes[changing[0]] = self.builder.divide(side, math.prod(fixed))
+        rest = math.prod(fixed)
+        sizes[changing[0]] = self.builder.divide(side, rest)
         return sizes
 
     def _order(self, ir_value: ir.Value, axes: list[int]) -> tuple[list[int], list[int], bool]:
@@ -235,7 +236,8 @@ class MapWriter:
         rest = [axis for axis in rest if axis not in ones]
         order = [*ones, *axes, *rest]
         first = [shape[axis] for axis in order[:3]]
-        is_map = first == list(self.places.map) and len(order) == 4 and len(rest) == 1
+        one_channel_axis = len(order) == 4 and len(rest) == 1
+        is_map = one_channel_axis and first == list(self.places.map)
         return order, rest, is_map
 
     def read_map(self, ir_value: ir.Value, axes: list[int]) -> MapForm:
@@ -274,7 +276,8 @@ class MapWriter:
             map_shape = [shape[axis] for axis in axes]
             other_map = [other_shape[axis] for axis in axes]
             sizes = self.split(map_shape, other_map)
-            front = [1] * (len(order) - len(axes) - len(others))
+            placed = len(axes) + len(others)
+            front = [1] * (len(order) - placed)
             channels = [shape[axis] for axis in others]
             out = self.builder.reshape(out, [*front, *sizes, *channels])
         inverse = [order.index(axis) for axis in range(len(order))]
@@ -330,7 +333,8 @@ class MapWriter:
         count: int,
     ) -> ir.Value:
         """Return the channels, of ``count``, that an index selects from a map."""
-        if len(index) == count and torch.equal(index, torch.arange(count)):
+        every_channel = torch.arange(count)
+        if len(index) == count and torch.equal(index, every_channel):
             return node
         breaks = (index.diff() != 1).nonzero().flatten() + 1
         runs = torch.tensor_split(index, breaks)
@@ -341,7 +345,8 @@ class MapWriter:
         parts = []
         for run in runs:
             start = run[:1]
-            parts.append(self.builder.op("Slice", node, start, start + len(run), axis))
+            end = start + len(run)
+            parts.append(self.builder.op("Slice", node, start, end, axis))
         if len(parts) == 1:
             return parts[0]
         return self.builder.op("Concat", *parts, axis=-1)
@@ -359,7 +364,8 @@ def _on_map(inside: Tensor, *tensors: Tensor) -> list[Tensor]:
         shared = all(tensor.stride(axis) == 0 for tensor in tensors)
         corner.append(slice(1 if shared else None))
         if shared and inside.stride(axis) == 0:
-            inside = inside.narrow(axis, 0, min(1, inside.shape[axis]))
+            first = min(1, inside.shape[axis])
+            inside = inside.narrow(axis, 0, first)
         elif shared:
             inside = inside.any(axis, keepdim=True)
     return [tensor[tuple(corner)][inside] for tensor in tensors]

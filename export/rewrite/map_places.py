@@ -41,9 +41,11 @@ class Places:
         if key not in self.unpadded:
             counts = [part.unique().numel() for part in decode(codes)]
             batch, _, *sides = counts
-            self.unpadded[key] = Places(self.run, codes, (batch, *sides))
+            number_of_each = (batch, *sides)
+            self.unpadded[key] = Places(self.run, codes, number_of_each)
         smaller = self.unpadded[key]
-        if math.prod(smaller.map) == len(codes) and codes[0] >= 0:
+        has_all = math.prod(smaller.map) == len(codes)
+        if has_all and codes[0] >= 0:
             return smaller
         return None
 

@@ -112,7 +112,8 @@ def _find_axes_by_length(writer: MapWriter, ir_value: ir.Value) -> list[int] | N
         return None
     lengths = [size for size in writer.places.map if size > 1]
     others = writer.builder.others(ir_value)
-    free = [axis for axis, size in enumerate(value.shape) if size != others[axis]]
+    lengths_by_axis = enumerate(value.shape)
+    free = [axis for axis, size in lengths_by_axis if size != others[axis]]
     for axes in itertools.combinations(free, len(lengths)):
         if [value.shape[axis] for axis in axes] == lengths:
             return list(axes)

@@ -147,7 +147,9 @@ def _enlarge_shapes(
     assert k is not None
     assert v is not None
     if sides is not None:
-        sides = longer(sides[0], 0, 3), longer(sides[1], 1, 3)
+        rows = longer(sides[0], 0, 3)
+        columns = longer(sides[1], 1, 3)
+        sides = (rows, columns)
         before = site.geometry.before or (0, 0)
         queries = math.prod(sides) + before[0]
     else:

@@ -58,7 +58,7 @@ def agreement(first: Layout, second: Layout | None) -> Agreement:
     if whole and first.map[1:] != second.map[1:]:
         return Agreement(same_tokens=same_tokens, is_global=True, changing=equal)
     fixed = ("window", "shift", "margin", "key_window", "tokens", "keys")
-    if any(getattr(first, name) != getattr(second, name) for name in fixed):
+    if any(_differs(first, second, name) for name in fixed):
         return Agreement(
             "its windows change with the image size",
             same_tokens=same_tokens,
@@ -72,13 +72,17 @@ def agreement(first: Layout, second: Layout | None) -> Agreement:
 
 def _alike(first: Layout, second: Layout) -> bool:
     names = ("heads", "head_dim", "value_dim", "before", "masked", "bias", "columns_first")
-    same = all(getattr(first, name) == getattr(second, name) for name in names)
+    same = not any(_differs(first, second, name) for name in names)
     grids = (first.kind == "grid") == (second.kind == "grid")
     return same and grids and _equal(first.scale, second.scale)
 
 
 def _is_whole(layout: Layout) -> bool:
     return bool(layout.window) and layout.window == layout.map[1:]
+
+
+def _differs(first: Layout, second: Layout, name: str) -> bool:
+    return bool(getattr(first, name) != getattr(second, name))
 
 
 def _equal(first: Tensor | float | None, second: Tensor | float | None) -> bool:

@@ -42,7 +42,8 @@ def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
     if not bool(torch.allclose(unshare(alpha), each)):
         layout.reason = layout.reason or "its scores have a factor that differs between tokens"
         return 1.0
-    heads = each[:, 0, 0].expand(layout.groups)[layout.group]
+    by_group = each[:, 0, 0].expand(layout.groups)
+    heads = by_group[layout.group]
     if not bool((heads == heads[:1]).all()):
         layout.reason = layout.reason or "its scores have a factor that differs between windows"
         return 1.0
@@ -129,7 +130,8 @@ def _classify_mask(
     hidden = torch.isinf(bias)
 
     def relative(kind: list[int]) -> Tensor:
-        return (_of_window(pairs, layout, kind[0]) - bias).masked_fill(hidden, 0.0)
+        difference = _of_window(pairs, layout, kind[0]) - bias
+        return difference.masked_fill(hidden, 0.0)
 
     low = min(float(relative(kind).min()) for kind in kinds)
     if low >= -1e-9:
@@ -200,7 +202,8 @@ def read_bias_table(
         Table ((wh + kh - 1)(ww + kw - 1), heads), or None.
     """
     (rows, columns), (key_rows, key_columns) = window, keys
-    if (rows * columns, key_rows * key_columns) != tuple(bias.shape[1:]):
+    tokens = (rows * columns, key_rows * key_columns)
+    if tokens != tuple(bias.shape[1:]):
         return None
     qy, qx = _number_tokens(window, columns_first)
     ky, kx = _number_tokens(keys, columns_first)
@@ -213,7 +216,7 @@ def read_bias_table(
     table = torch.zeros(size, len(bias), dtype=bias.dtype)
     table[index.flatten()] = bias.flatten(1).T
     back = table[index].permute(2, 0, 1)
-    if bool(((back - bias).abs() <= 1e-6).all()):
+    if bool(torch.all((back - bias).abs() <= 1e-6)):
         return table
     return None
 

@@ -17,6 +17,10 @@ WINDOWS = ("windows", "grid", "stripes", "global")
 """Kinds of layouts whose queries are windows of a map."""
 
 
+def _make_empty() -> Tensor:
+    return torch.zeros(0, dtype=torch.int64)
+
+
 @dataclass
 class Layout:
     """The arrangement of the tokens of one attention.
@@ -58,7 +62,7 @@ class Layout:
     value_dim: int = 0
     tokens: int = 0
     keys: int = 0
-    group: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    group: Tensor = field(default_factory=_make_empty)
     map: tuple[int, ...] = ()
     window: tuple[int, ...] = ()
     shift: tuple[int, ...] = (0, 0)
@@ -67,9 +71,9 @@ class Layout:
     margin: tuple[int, ...] = ()
     before: tuple[int, int] = (0, 0)
     columns_first: bool = False
-    places: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    columns: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    places: Tensor = field(default_factory=_make_empty)
+    rows: Tensor = field(default_factory=_make_empty)
+    columns: Tensor = field(default_factory=_make_empty)
     masked: str = ""
     bias: str = ""
     table: Tensor | None = None
@@ -106,7 +110,8 @@ class Layout:
         if self.masked:
             parts.append("mask" if self.masked == "other" else "regions")
         if self.bias:
-            parts.append({"table": "table", "pairs": "biases"}.get(self.bias, "biases by data"))
+            names = {"table": "table", "pairs": "biases"}
+            parts.append(names.get(self.bias, "biases by data"))
         return ", ".join(parts)
 
 
@@ -114,7 +119,8 @@ def read_layout(core: Attention) -> Layout:
     """Return the layout of an attention."""
     groups, tokens, head_dim = core.q_place.shape
     keys = core.k_place.shape[1]
-    sizes = (groups, 1, head_dim, core.v_place.shape[-1], tokens, keys)
+    value_dim = core.v_place.shape[-1]
+    sizes = (groups, 1, head_dim, value_dim, tokens, keys)
     group = torch.arange(groups)[:, None]
     layout = Layout("", *sizes, group=group, reason=core.reason)
     queries, one = token_places(core.q_place)
@@ -296,7 +302,7 @@ def _read_keys(layout: Layout, rows: Tensor, core: Attention) -> None:
         layout.unread(layout.kind, "a key combines several positions")
         return
     before = layout.before[0]
-    if keys.shape == rows.shape and bool((keys == rows).all()):
+    if _are_same(keys, rows):
         layout.key_window = layout.window
         layout.before = (before, before)
         return
@@ -311,10 +317,14 @@ def _read_keys(layout: Layout, rows: Tensor, core: Attention) -> None:
     layout.before = (before, key_before)
     keys = keys[:, key_before:]
     queries = rows[:, before:]
-    if keys.shape == queries.shape and bool((keys == queries).all()):
+    if _are_same(keys, queries):
         layout.key_window = layout.window
         return
     _read_around(layout, keys)
+
+
+def _are_same(keys: Tensor, queries: Tensor) -> bool:
+    return keys.shape == queries.shape and bool((keys == queries).all())
 
 
 def _read_around(layout: Layout, keys: Tensor) -> None:
@@ -322,7 +332,9 @@ def _read_around(layout: Layout, keys: Tensor) -> None:
     _, _, y, x = decode(keys)
     y = _rank(y, layout.rows)
     x = _rank(x, layout.columns)
-    window = rectangle(y, x) if bool((keys >= 0).all()) else None
+    window = None
+    if bool((keys >= 0).all()):
+        window = rectangle(y, x)
     if window is None:
         layout.unread(layout.kind, "its keys are at other positions than its queries")
         return
@@ -358,4 +370,6 @@ def _close(y: Tensor, x: Tensor, window: tuple[int, int, bool]) -> bool:
     grid_x = x.view(len(x), rows, columns)
     down = grid_y[:, :, 0].diff(dim=1)
     along = grid_x[:, 0].diff(dim=1)
-    return bool((down == 1).all()) and bool((along == 1).all())
+    one_row_apart = bool((down == 1).all())
+    one_column_apart = bool((along == 1).all())
+    return one_row_apart and one_column_apart

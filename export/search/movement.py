@@ -69,8 +69,8 @@ def along(axes: Sequence[int], *tensors: Tensor) -> tuple[list[Tensor], list[int
     corner = [slice(None)] * first.dim()
     for axis in range(first.dim()):
         lengths_here = {t.shape[axis] for t in tensors}
-        shared = all(t.stride(axis) == 0 or t.shape[axis] == 1 for t in tensors)
-        if axis not in axes and shared and len(lengths_here) == 1:
+        shares_memory = [t.stride(axis) == 0 or t.shape[axis] == 1 for t in tensors]
+        if axis not in axes and all(shares_memory) and len(lengths_here) == 1:
             lengths[axis] = first.shape[axis]
             corner[axis] = slice(1)
     return [tensor[tuple(corner)] for tensor in tensors], lengths
@@ -132,7 +132,8 @@ def gather(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     before = lengths[:axis]
     after = lengths[axis + 1 :]
     sides = elements_at.shape
-    elements_at = elements_at.reshape(*sides[:axis], *index.shape, *sides[axis + 1 :])
+    shape = [*sides[:axis], *index.shape, *sides[axis + 1 :]]
+    elements_at = elements_at.reshape(shape)
     same = [-1] * index.dim()
     return [elements_at.expand(*before, *same, *after)]
 

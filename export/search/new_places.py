@@ -26,14 +26,16 @@ def combine_places(step: Step) -> list[Tensor]:
 
     They are those of the largest input that has places, if results have its shape.
     """
-    data = [value.place for value in step.inputs if value is not None and value.place is not None]
+    values = [value for value in step.inputs if value is not None]
+    data = [value.place for value in values if value.place is not None]
     return [_combine(data, out, step.node) for out in step.outs]
 
 
 def _combine(data: Sequence[Tensor], out: Shape, node: ir.Node) -> Tensor:
     rule = rule_of(node)
     alike = any(tuple(place.shape) == out for place in data)
-    if rule is None and (not alike or any(part in node.op_type for part in RESIZES)):
+    resizes = any(part in node.op_type for part in RESIZES)
+    if rule is None and (not alike or resizes):
         return make_new_map(out)
     places = [place for place in data if broadcasts(place.shape, out)]
     if not places:
@@ -60,7 +62,8 @@ def convolve_places(step: Step) -> Tensor:
     if value is None or value.place is None or strided or step.node.op_type == "ConvTranspose":
         return make_places(out)
     place, exact = find_agreed(value.place, 1)
-    same_sides = len(out) == len(value.shape) and out[2:] == value.shape[2:]
+    input_sides = value.shape
+    same_sides = len(out) == len(input_sides) and out[2:] == input_sides[2:]
     same = same_sides and bool(exact.all())
     distinct = len(place.unique()) == place.numel()
     if same and distinct and bool((place >= 0).all()):

@@ -125,7 +125,8 @@ def find_hint(rule: Operator | None, step: Step) -> Hint | None:
     if rule is None:
         return None
     data = [step.inputs[at] for at in step.data()]
-    if step.node.op_type == "Mul" and len(data) == 2 and data[0] is not data[1]:
+    two_values = len(data) == 2 and data[0] is not data[1]
+    if step.node.op_type == "Mul" and two_values:
         return Hint.PRODUCTS
     if step.node.op_type == "MatMul" and len(data) == 1:
         if step.data() == [0]:

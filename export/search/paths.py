@@ -46,9 +46,11 @@ def _module(node: ir.Node) -> str:
     listing = node.metadata_props.get(SCOPES, "")
     scopes: list[str] = re.findall(r"'([^']*)'", listing[:_LONGEST_LISTING])
     if scopes:
-        return next((scope for scope in reversed(scopes[:-1]) if scope), _NO_PATH)
+        outer = reversed(scopes[:-1])
+        return next(filter(None, outer), _NO_PATH)
     parts: list[str] = []
-    for part in (node.name or "").split("/")[1:-1]:
+    names = (node.name or "").split("/")
+    for part in names[1:-1]:
         if parts and part.startswith(f"{parts[-1]}."):
             parts.pop()
         parts.append(part)

@@ -54,14 +54,15 @@ def make_places(shape: Sequence[int]) -> Tensor:
         return torch.tensor(MIXED)
     if len(shape) == 1:
         return make_places((1, *shape))[0]
-    sides = list(shape[1:] if len(shape) == 2 else shape[2:])
+    sides = list(shape[1:]) if len(shape) == 2 else list(shape[2:])
     sides = sides[-3:]
     lengths = [1] * (3 - len(sides)) + sides
     numbers = [torch.arange(length) for length in lengths]
     time = numbers[0].reshape(1, -1, 1, 1)
     row = numbers[1].reshape(1, 1, -1, 1)
     column = numbers[2].reshape(1, 1, 1, -1)
-    batch = torch.arange(shape[0]).reshape(-1, 1, 1, 1)
+    batch = torch.arange(shape[0])
+    batch = batch.reshape(-1, 1, 1, 1)
     mesh = encode(batch, time, row, column)
     if len(shape) == 2:
         return mesh.reshape(tuple(shape))
@@ -142,7 +143,8 @@ def compact(places: Tensor) -> Tensor:
     for axis in (places.dim() - 1, 1):
         corner = unshare(places)
         if places.stride(axis) and is_constant(corner, axis):
-            places = corner.narrow(axis, 0, 1).clone().expand(places.shape)
+            one = corner.narrow(axis, 0, 1).clone()
+            places = one.expand(places.shape)
     return places
 
 
@@ -161,7 +163,8 @@ def is_constant(places: Tensor, axis: int) -> bool:
     line = _take_line(places, axis)  # since most differ there
     if not bool((line == line[0]).all()):
         return False
-    return torch.equal(places.narrow(axis, 0, 1).expand_as(places), places)
+    first = places.narrow(axis, 0, 1)
+    return torch.equal(first.expand_as(places), places)
 
 
 def extend(
@@ -190,7 +193,9 @@ def extend(
         return places
     steps = places.diff(dim=dim)
     even = places.shape[dim] > 1
-    even = even and bool((steps == steps.flatten()[0]).all())
+    if even:
+        first_step = steps.flatten()[0]
+        even = bool((steps == first_step).all())
     step = 0
     if even and bool((places >= 0).all()):
         step = int(steps.flatten()[0])
@@ -243,7 +248,8 @@ def find_map_axes(codes: Tensor, place: Tensor) -> list[int] | None:
     axes_of_place = range(place.dim())
     wide = [axis for axis in axes_of_place if sizes[axis] > 1 and strides[axis]]
     corner = unshare(place).squeeze()
-    if corner.numel() < len(codes) or corner.numel() % len(codes):
+    count = corner.numel()
+    if count < len(codes) or count % len(codes):
         return None
     axes = [axis for at, axis in enumerate(wide) if not is_constant(corner, at)]
     whole = slice(None)

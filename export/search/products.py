@@ -84,7 +84,12 @@ def _einsum(node: ir.Node, shapes: Sequence[Shape], like: int | None) -> Product
     )
 
 
-PRODUCTS = {**dict.fromkeys(("MatMul", "FusedMatMul", "Gemm"), _matmul), "Einsum": _einsum}
+PRODUCTS = {
+    "MatMul": _matmul,
+    "FusedMatMul": _matmul,
+    "Gemm": _matmul,
+    "Einsum": _einsum,
+}
 """Operators that multiply two tensors."""
 
 
@@ -111,11 +116,13 @@ def product_place(
     """Return the places of a product: those of its rows, or of its columns if these have none."""
     groups = product.out_as.sizes(out)[0]
     stack = tuple(map(math.prod, product.out_as.sizes(out)))
-    left, exact = find_agreed(product.left_as.of(place_of(a), groups), 2)
+    left_stack = product.left_as.of(place_of(a), groups)
+    left, exact = find_agreed(left_stack, 2)
     use_left = (left >= 0) & exact
     if b.place is None or (a.place is not None and bool(use_left.all())):
         return product.out_as.back(left.expand(stack), out)
-    right = find_agreed(product.right_as.of(place_of(b), groups), 1)[0]
+    right_stack = product.right_as.of(place_of(b), groups)
+    right = find_agreed(right_stack, 1)[0]
     if a.place is None:
         return product.out_as.back(right.expand(stack), out)
     otherwise = torch.where(right >= 0, right, left)
@@ -263,7 +270,8 @@ def _number_scores(
     rank = torch.empty(expected.numel(), dtype=torch.int64)
     rank[expected.flatten()] = torch.arange(expected.numel())
     column = rank[number] % expected.shape[2]
-    one_column = bool((column[:, :, :1] == column).all())
+    first_column = column[:, :, :1]
+    one_column = bool((first_column == column).all())
     return expected.shape[2] > 1 and one_column, False
 
 
@@ -323,7 +331,9 @@ def read_fused_attention(node: ir.Node, values: Sequence[Value | None]) -> Atten
     k_as = _heads_of(node, k.shape, "kv")
     v_as = _heads_of(node, v.shape, "kv")
     groups = q_as.sizes(q.shape)[0]
-    if k_as.sizes(k.shape)[0] != groups or v_as.sizes(v.shape)[0] != groups:
+    k_groups = k_as.sizes(k.shape)[0]
+    v_groups = v_as.sizes(v.shape)[0]
+    if k_groups != groups or v_groups != groups:
         return "several heads share their keys"
     reason = ""
     if read_integer(node, "is_causal") or read_integer(node, "unidirectional"):
@@ -356,8 +366,11 @@ def read_fused_attention(node: ir.Node, values: Sequence[Value | None]) -> Atten
 
 def _has_more_inputs(node: ir.Node, values: Sequence[Value | None]) -> bool:
     """Return whether a whole attention has inputs beside queries, keys, values and mask."""
-    more = [at for at, value in enumerate(values) if at > 2 and value is not None]
-    return any(at != mask_at(node) for at in more)
+    for at, value in enumerate(values[3:], 3):
+        is_mask = at == mask_at(node)
+        if value is not None and not is_mask:
+            return True
+    return False
 
 
 def mask_at(node: ir.Node) -> int:

@@ -28,13 +28,16 @@ Change = Callable[[Step, Score, int], Score | None]
 def change_score(step: Step, change: Change | None) -> Score | None:
     """Return the score of the result of an element-wise operator, or None if it has none."""
     scores = [None if value is None else value.score for value in step.inputs]
-    candidates = [(at, score) for at, score in enumerate(scores) if score is not None]
-    scored = [(at, score) for at, score in candidates if score.hint is None]
+    scored = []
+    for at, score in enumerate(scores):
+        if score is not None and score.hint is None:
+            scored.append((at, score))
     if not scored:
         return None
     at, score = scored[0]
     out = step.outs[0]
-    if tuple(score.number.shape) != out and broadcasts(score.number.shape, out):
+    shape = tuple(score.number.shape)
+    if shape != out and broadcasts(shape, out):
         score = replace(score, number=score.numbers.expand(out))
     if score.power is not None and (change is None or change is keep_score):
         if change is keep_score:
@@ -56,7 +59,8 @@ def _behind_softmax(
 ) -> Score | None:
     if change is keep_score:
         return score
-    if change is choose_score and at > 0 and count == 1 and empties_rows(step, score, at):
+    is_only_choice = change is choose_score and at > 0 and count == 1
+    if is_only_choice and empties_rows(step, score, at):
         return replace(score, emptied=True)
     if change is None or count > 1 or len(step.data()) > 1:
         return None
@@ -92,7 +96,10 @@ def add_term(
     if value is not None and value.score is not None and value.score.hint is None:
         return score.but("scores of several products are added")
     if score.replaced is not None:
-        raised = other is None or float((sign * other).max()) > -_LOW / 2
+        raised = other is None
+        if other is not None:
+            highest = float((sign * other).max())
+            raised = highest > -_LOW / 2
         if raised:
             score = score.but("a number that replaces scores is raised")
     if other is None:

@@ -17,7 +17,8 @@ _OPSETS = (18, 20)
 
 def list_operators(model: onnx.ModelProto) -> list[str]:
     """Return the names of the nystra operators in a model, sorted, each once."""
-    return sorted({node.op_type for node in model.graph.node if node.domain == DOMAIN})
+    nodes = [node for node in model.graph.node if node.domain == DOMAIN]
+    return sorted({node.op_type for node in nodes})
 
 
 def nodes_of_type(model: onnx.ModelProto, name: str) -> Iterator[onnx.NodeProto]:

@@ -153,7 +153,10 @@ def _find_cause(conditions: Sequence[Condition], size: Lengths) -> Condition | N
     That is the first of the network's own ones, else the first of PyTorch's that does not ask
     whether a length is 1: PyTorch asks this for strides, which change no values.
     """
-    otherwise = [one for one in conditions if value_of(one, size) is (not one.result)]
+    otherwise = []
+    for condition in conditions:
+        if value_of(condition, size) is (not condition.result):
+            otherwise.append(condition)
     for condition in otherwise:
         if condition.is_own:
             return condition

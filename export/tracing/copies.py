@@ -105,7 +105,8 @@ def _put_copy(
             values[value] = new
         copies.append(copy)
     results = [values.get(value, value) for value in _values(leave)]
-    ir.convenience.replace_nodes_and_values(graph, node, [node], copies, node.outputs, results)
+    outputs = node.outputs
+    ir.convenience.replace_nodes_and_values(graph, node, [node], copies, outputs, results)
 
 
 def _values(node: ir.Node) -> list[ir.Value]:
@@ -115,7 +116,8 @@ def _values(node: ir.Node) -> list[ir.Value]:
 def _weight(graph: ir.Graph, name: str, tensors: Mapping[str, Tensor]) -> ir.Value:
     """Return the initializer of a tensor of the network; create it if there is none yet."""
     if name not in graph.initializers:
-        tensor = ir.Tensor(tensors[name].detach().numpy(), name=name)
+        array = tensors[name].detach().numpy()
+        tensor = ir.Tensor(array, name=name)
         graph.register_initializer(make_constant(name, tensor))
     return graph.initializers[name]
 
@@ -125,7 +127,8 @@ def _move(properties: Mapping[str, str], paths: Mapping[str, str]) -> dict[str, 
     if SCOPES not in properties:
         return {}
     scopes = ast.literal_eval(properties[SCOPES])
-    return {SCOPES: repr([paths.get(scope, scope) for scope in scopes])}
+    moved = [paths.get(scope, scope) for scope in scopes]
+    return {SCOPES: repr(moved)}
 
 
 def merge_sizes(graph: ir.Graph) -> None:

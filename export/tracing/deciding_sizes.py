@@ -140,7 +140,8 @@ class FreeAxes:
 
     def within(self, limits: Mapping[str, tuple[int, int]]) -> FreeAxes:
         """Return the same axes with other limits, by their names."""
-        applicable = {name: limit for name, limit in limits.items() if name in self.limits}
+        named = limits.items()
+        applicable = {name: limit for name, limit in named if name in self.limits}
         return replace(self, limits={**self.limits, **applicable})
 
     def shapes_of(self, lengths: Lengths) -> list[Shape]:
@@ -152,16 +153,18 @@ class FreeAxes:
 
     def smallest(self) -> dict[str, int]:
         """Return small lengths: sides of 16 pixels, or more where that is required."""
-        lowest = {name: low for name, (low, _) in self.limits.items()}
-        return {
-            name: low if name == "batch" or low > 1 else _SMALL_SIDE for name, low in lowest.items()
-        }
+        smallest = {}
+        for name, (low, _) in self.limits.items():
+            fixed = name == "batch" or low > 1
+            smallest[name] = low if fixed else _SMALL_SIDE
+        return smallest
 
     def elements(self, lengths: Lengths) -> int:
         """Return the elements of one channel of the inputs."""
         elements = 0
         for shape in self.shapes:
-            elements += math.prod(lengths[axis] for axis in shape if isinstance(axis, str))
+            free = [axis for axis in shape if isinstance(axis, str)]
+            elements += math.prod(lengths[axis] for axis in free)
         return elements
 
 
@@ -173,7 +176,9 @@ def _symbol(length: Any) -> Any:
 def _limits(limit: Any) -> tuple[int, int]:
     if limit is None:
         return 1, max(_SIZES)
-    upper = int(limit.upper) if isinstance(limit.upper, sympy.Integer) else 1 << 30
+    upper = 1 << 30
+    if isinstance(limit.upper, sympy.Integer):
+        upper = int(limit.upper)
     return max(1, int(limit.lower)), upper
 
 

@@ -77,7 +77,8 @@ def write_parts(
         keep: Whether operators that it calls stay that are made of others.
     """
     leaves, spec = tree_flatten((node.args, node.kwargs))
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
+    numbered = enumerate(leaves)
+    places = [place for place, leaf in numbered if isinstance(leaf, fx.Node)]
     sources = [leaves[place] for place in places]
     values = [source.meta.get("val") for source in sources]
     modes = [value.fake_mode for value in values if hasattr(value, "fake_mode")]
@@ -96,7 +97,8 @@ def write_parts(
 
     traced = make_fx(bind(parts), decomposition_table=dict(table), pre_dispatch=keep)
     try:
-        with torch.no_grad(), modes[0], record_conditions(place_of(node)) as decided:
+        decisions = record_conditions(place_of(node))
+        with torch.no_grad(), modes[0], decisions as decided:
             module = traced(*values)
     except Exception:  # noqa: BLE001 - it may need more than values: all is decomposed
         return False
@@ -108,11 +110,13 @@ def write_parts(
         check_parts(node, bind(node.target), module, values, decided)
     placeholders = module.graph.find_nodes(op="placeholder")
     copies = dict(zip(placeholders, sources, strict=True))
-    meta = {key: value for key, value in node.meta.items() if key != "val"}
+    entries = node.meta.items()
+    meta = {key: value for key, value in entries if key != "val"}
     with graph.inserting_before(node):
         for one in module.graph.nodes:
             if one.op == "call_function":
-                args, kwargs = fx.map_arg((one.args, one.kwargs), copies.__getitem__)
+                arguments = (one.args, one.kwargs)
+                args, kwargs = fx.map_arg(arguments, copies.__getitem__)
                 copies[one] = graph.call_function(one.target, args, kwargs)
                 copies[one].meta = meta | {"val": one.meta["val"]}
     results: Any = module.graph.output_node().args[0]

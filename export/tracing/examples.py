@@ -15,6 +15,7 @@ from torch.export import Dim
 
 from ...core.ports.examples import own_sizes, trace_size
 from ...core.ports.port import AXES, SIDES, Port, Shape, image_size
+from ...core.text import join_sides
 from ...models.facts import Facts
 from ...models.torch_internals import tree_leaves, tree_map
 
@@ -36,7 +37,8 @@ def examples_of(facts: Facts) -> tuple[Tensor, ...]:
     Swin transformers check whether a map has the size of the training, usually 64x64. A trace with
     this size would fix the sides of the graph.
     """
-    size = facts.sides or image_size(*(cells * facts.cell - 1 for cells in _CELLS))
+    sides = [cells * facts.cell - 1 for cells in _CELLS]
+    size = facts.sides or image_size(*sides)
     lengths = trace_size(facts.inputs, size)
     arrays = [np.zeros(port.shape(lengths), port.dtype) for port in facts.inputs]
     return tuple(map(torch.from_numpy, arrays))
@@ -48,7 +50,7 @@ def describe_fixed_shape(inputs: Sequence[Port]) -> str:
     side = -(-_USUAL_SIDE // first.multiple) * first.multiple
     usual = {"batch": 1, "channels": 3, **image_size(side, side)}
     lengths = {**usual, **first.lengths}
-    return "x".join(str(lengths.get(axis, _FEWEST_STEPS)) for axis in first.axes)
+    return join_sides(lengths.get(axis, _FEWEST_STEPS) for axis in first.axes)
 
 
 def dynamic_shapes(ports: Sequence[Port], minimum: int) -> tuple[dict[int, Any], ...] | None:
@@ -67,7 +69,8 @@ def dynamic_shapes(ports: Sequence[Port], minimum: int) -> tuple[dict[int, Any],
         for place, name in free.items():
             axis = port.axes[place]
             smallest = minimum if axis in SIDES else 1
-            axes.setdefault(name, Dim(name, min=smallest, max=AXES[axis].largest))
+            largest = AXES[axis].largest
+            axes.setdefault(name, Dim(name, min=smallest, max=largest))
         shapes.append({place: axes[name] for place, name in free.items()})
     return tuple(shapes) if axes else None
 
@@ -123,10 +126,12 @@ def shapes_of(
         less: Pixels by which each side is smaller.
     """
     unit = unit_of(facts)
-    unit *= math.ceil((facts.size_minimum + less) / (unit * min(units)))
+    smallest = (facts.size_minimum + less) / (unit * min(units))
+    unit *= math.ceil(smallest)
     first = facts.inputs[0].lengths
     fixed = {axis: length for axis, length in first.items() if axis in SIDES}
-    size = image_size(unit * units[0] - less, unit * units[1] - less)
+    height, width = (unit * count - less for count in units)
+    size = image_size(height, width)
     size |= fixed
     if "batch" not in facts.inputs[0].lengths:
         size["batch"] = batch

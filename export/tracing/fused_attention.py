@@ -115,7 +115,8 @@ def _with_whole_mask(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **named: Any
 ) -> Tensor:
     """Return the attention of (B, h, N, d) tensors; onnxruntime's takes whole masks of pairs."""
-    tokens, keys = query.shape[-2], key.shape[-2]
+    tokens = query.shape[-2]
+    keys = key.shape[-2]
     expanded = mask.expand([*mask.shape[:-2], tokens, keys])
     return F.scaled_dot_product_attention(query, key, value, expanded, **named)
 
@@ -134,7 +135,8 @@ def _zeros_where_hidden(
     """Return the attention of (B, h, N, d) tensors, zeros for queries whose keys are all hidden."""
     zero, bias = query.new_zeros(()), mask
     if mask.dtype == torch.bool:
-        bias = torch.where(mask, zero, query.new_full((), -math.inf))
+        lowest = query.new_full((), -math.inf)
+        bias = torch.where(mask, zero, lowest)
     hidden = (bias == -math.inf).all(-1, keepdim=True)
     channels = query.shape[-1]
     if not in_pieces or not isinstance(channels, int):
@@ -143,7 +145,8 @@ def _zeros_where_hidden(
     if enable_gqa:
         shared = query.shape[-3] // key.shape[-3]
         key = key.repeat_interleave(shared, -3)
-        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+        shared = query.shape[-3] // value.shape[-3]
+        value = value.repeat_interleave(shared, -3)
     factor = channels**-0.5 if scale is None else scale
     scores = (query * factor) @ key.transpose(-2, -1) + bias
     return torch.where(hidden, zero, scores.softmax(-1)) @ value
@@ -167,12 +170,18 @@ def _of_four_axes(
     Arguments as of ``torch.nn.functional.scaled_dot_product_attention``, and ``attend``, which
     computes it with four axes.
     """
-    named: dict[str, Any] = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
+    named: dict[str, Any] = {
+        "dropout_p": dropout_p,
+        "is_causal": is_causal,
+        "scale": scale,
+    }
     axes = query.dim()
     if axes == _AXES:
         return attend(query, key, value, attn_mask, **named, enable_gqa=enable_gqa)
     if axes < _AXES:
-        query, key, value = (_with_one_head(tensor) for tensor in (query, key, value))
+        query = _with_one_head(query)
+        key = _with_one_head(key)
+        value = _with_one_head(value)
         mask = attn_mask
         if mask is not None and mask.dim() == _AXES - 1:
             mask = mask.unsqueeze(1)

@@ -149,7 +149,8 @@ def _without_write_of(target: Any) -> Any:
 
 def _describe_arguments(overload: Any) -> list[tuple[str, str]]:
     """Return names and types of an operator's arguments."""
-    return [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
+    arguments = overload._schema.arguments
+    return [(argument.name, str(argument.type)) for argument in arguments]
 
 
 def _is_seen_otherwise(base: fx.Node, at: int, order: dict[fx.Node, int]) -> bool:
@@ -157,9 +158,10 @@ def _is_seen_otherwise(base: fx.Node, at: int, order: dict[fx.Node, int]) -> boo
     todo = [_memory_of(base)]
     while todo:
         current = todo.pop()
-        if current is not base and any(order.get(user, -1) > at for user in current.users):
+        places = {user: order.get(user, -1) for user in current.users}
+        if current is not base and max(places.values(), default=-1) > at:
             return True
-        earlier = [user for user in current.users if order.get(user, -1) < at]
+        earlier = [user for user, place in places.items() if place < at]
         todo += [user for user in earlier if _is_alias(user)]
     return False
 

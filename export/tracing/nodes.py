@@ -45,7 +45,8 @@ def _emitter(operator: OperatorSchema, overload: Any) -> Callable[..., Any]:
 
     def translate(*args: Any, **kwargs: Any) -> Any:
         values = dict(zip(names, args, strict=False)) | kwargs
-        attributes = node_attributes(operator.name, **{name: values[name] for name in rest})
+        given = {name: values[name] for name in rest}
+        attributes = node_attributes(operator.name, **given)
         return emit(*(values[name] for name in tensors), **attributes)
 
     return translate

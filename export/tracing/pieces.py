@@ -81,8 +81,10 @@ def copy_piece(
     inputs = list(model.graph.inputs)
     values.update(zip(inputs, inputs_of_site, strict=False))
     more_inputs = inputs[len(inputs_of_site) :]
-    for value, (name, tensor) in zip(more_inputs, tensors.items(), strict=False):
-        values[value] = make_constant(prefix + name, ir.tensor(tensor.numpy()))
+    named_tensors = zip(more_inputs, tensors.items(), strict=False)
+    for value, (name, tensor) in named_tensors:
+        constant = ir.tensor(tensor.numpy())
+        values[value] = make_constant(prefix + name, constant)
     copies = []
     uses = 0
     for inner in model.graph:
@@ -130,22 +132,26 @@ def _write_single_node(
     empty = [node for node in nodes if str(node.target) == _NO_INPUT]
     zeros = [node for node in empty if node.args[1] == [1, 1]]
     result = next(iter(graph.find_nodes(op="output"))).args[0]
-    if len(own) != 1 or len(zeros) != len(nodes) - 1 or result is not own[0]:
+    reads_zeros_alone = len(own) == 1 and len(zeros) == len(nodes) - 1
+    if not reads_zeros_alone or result is not own[0]:
         return None
-    input_names = dict(zip(graph.find_nodes(op="placeholder"), names, strict=True))
+    placeholders = graph.find_nodes(op="placeholder")
+    input_names = dict(zip(placeholders, names, strict=True))
     input_names |= {node: f"none_{at}" for at, node in enumerate(zeros)}
     schema = own[0].target._schema
     folder = schema.name.partition("::")[2]
     operator = next(name for name, folder_of_row in OPERATORS.items() if folder_of_row == folder)
     arguments = [argument.name for argument in schema.arguments]
-    values = dict(zip(arguments, own[0].args, strict=False)) | own[0].kwargs
+    positional = zip(arguments, own[0].args, strict=False)
+    values = dict(positional) | own[0].kwargs
     inputs = [input_names[value] for value in values.values() if value in input_names]
     rest: dict[str, Any] = {}
     for name, value in values.items():
         if not isinstance(value, torch.fx.Node):
             rest[name] = value
-    kind = helper.np_dtype_to_tensor_dtype(examples[0].numpy().dtype)
-    none = np.zeros((1, 1), examples[0].numpy().dtype)
+    dtype = examples[0].numpy().dtype
+    kind = helper.np_dtype_to_tensor_dtype(dtype)
+    none = np.zeros((1, 1), dtype)
     attributes: dict[str, Any] = {**node_attributes(operator, **rest)}
     node = helper.make_node(operator, inputs, [output], folder, None, DOMAIN, **attributes)
     model: onnx.ModelProto = helper.make_model(

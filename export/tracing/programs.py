@@ -266,7 +266,8 @@ def _paths(network: nn.Module) -> Iterator[None]:
     meta: dict[str, Any] = torch.fx.traceback.current_meta
 
     def note() -> None:
-        meta[_STACK] = OrderedDict((path, (path, kind)) for path, kind in stack)
+        modules = [(path, (path, kind)) for path, kind in stack]
+        meta[_STACK] = OrderedDict(modules)
 
     def enter(path: str, kind: str) -> Any:
         def hook(*_: Any) -> None:

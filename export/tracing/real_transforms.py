@@ -36,11 +36,15 @@ def _cut(graph: ir.Graph, node: ir.Node) -> None:
     half = nodes.op("Div", [length_of_one, nodes.integers(2)])
     count = nodes.op("Add", [half, nodes.integers(1)])
     along = nodes.op("Reshape", [axis, vector])
-    whole = nodes.op("DFT", node.inputs, {"onesided": 0, "inverse": 0})
-    after = nodes.op("Slice", [whole, nodes.integers(0), count, along])
+    two_sided = {"onesided": 0, "inverse": 0}
+    whole = nodes.op("DFT", node.inputs, two_sided)
+    start = nodes.integers(0)
+    after = nodes.op("Slice", [whole, start, count, along])
     nodes.insert_before(node)
     before = node.outputs[0]
-    after.name, after.type, after.shape = before.name, before.type, before.shape
+    after.name = before.name
+    after.type = before.type
+    after.shape = before.shape
     before.name = None
     ir.convenience.replace_all_uses_with(before, after)
     graph.remove(node)

@@ -73,7 +73,8 @@ class Repeats:
         for number, paths in enumerate(_group_by_structure(network, observed)):
             for path in paths:
                 module = network.get_submodule(path)
-                vars(module)["forward"] = partial(self._run, number, path, module.forward)
+                run = partial(self._run, number, path, module.forward)
+                vars(module)["forward"] = run
 
     def _run(
         self,
@@ -87,7 +88,8 @@ class Repeats:
         leaves, spec = tree_flatten((args, kwargs))
         arguments = (spec, *(_describe(leaf) for leaf in leaves))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        kinds = [kind for of, kind in self._kinds if of == number and kind.arguments == arguments]
+        kinds = [kind for of, kind in self._kinds if of == number]
+        kinds = [kind for kind in kinds if kind.arguments == arguments]
         if not tensors:
             return forward(*args, **kwargs)
         if kinds:
@@ -119,7 +121,8 @@ class Repeats:
 
     def list_calls(self) -> dict[str, Copied]:
         """Return the calls in a graph of the network, by name."""
-        numbers = {id(kind): number for number, (_, kind) in enumerate(self._kinds)}
+        kinds = [kind for _, kind in self._kinds]
+        numbers = {id(kind): number for number, kind in enumerate(kinds)}
         copied = {}
         for call, (path, kind) in enumerate(self._calls):
             number = str(numbers[id(kind)])
@@ -166,12 +169,17 @@ def _group_by_structure(network: nn.Module, observed: Observed) -> list[list[str
             inside = [name for name in observed.idle if name.startswith(f"{path}.")]
             own = {name[len(path) + 1 :] for name in inside}
             build = build_of(module, own)
-            same = next((paths for other, paths in kinds if is_equal(other, build)), None)
+            alike = [paths for other, paths in kinds if is_equal(other, build)]
+            same = alike[0] if alike else None
             if same is None:
                 kinds.append((build, [path]))
             else:
                 same.append(path)
-    return [paths for _, paths in kinds if len(paths) > 1 or paths[0] in observed.again]
+    repeated = []
+    for _, paths in kinds:
+        if len(paths) > 1 or paths[0] in observed.again:
+            repeated.append(paths)
+    return repeated
 
 
 def observe(network: nn.Module, inputs: tuple[Tensor, ...]) -> Observed:
@@ -219,7 +227,8 @@ def build_of(module: nn.Module, idle: Iterable[str] = ()) -> list[Any]:
             continue
         attributes = vars(part).items()
         settings = {key: value for key, value in attributes if key not in _NO_SETTINGS}
-        tensors = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+        parameters = part.named_parameters(recurse=False)
+        tensors = [*parameters, *part.named_buffers(recurse=False)]
         shapes = [(name, tensor.shape, tensor.dtype) for name, tensor in tensors]
         parts.append((path, type(part), settings, shapes))
     return parts

@@ -90,7 +90,8 @@ class _Recorded:
             self.trained,
         )
         self.calls[name] = _traced[name] = call
-        result: Tensor = ATTEND(tensors, list(result_shape(*arguments[:operands])), name)
+        shape = list(result_shape(*arguments[:operands]))
+        result: Tensor = ATTEND(tensors, shape, name)
         return result
 
 

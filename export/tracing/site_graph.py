@@ -100,7 +100,8 @@ class SiteGraph:
             isinstance(mechanism, AsTrained) or mechanism.trained or mechanism.takes_site
         )
         site_name = node.name if reads_site else ""
-        key = repr((type(site).__name__, call, str(mechanism), site_name))
+        kind = type(site).__name__
+        key = repr((kind, call, str(mechanism), site_name))
         if key not in self.pieces:
             before = site.implementation
             site.implementation = implement(mechanism, site, "operator")
