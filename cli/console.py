@@ -54,9 +54,13 @@ def print_command(line: str, *, file: TextIO) -> None:
     print(printable(line), file=file)
 
 
+def _show_cell(cell: str) -> str:
+    return printable(in_flags(cell))
+
+
 def print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns, the first row as the head."""
-    rows = [[printable(in_flags(cell)) for cell in row] for row in rows]
+    rows = [list(map(_show_cell, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -53,10 +53,9 @@ class Trials:
     def key(self, plans: Mapping[str, Sites], **more: Any) -> str:
         """Return the hash of the network, of plans by name, and of more that figures depend on."""
         loaded = self._loaded
-        texts = {
-            name: {path: str(mechanism) for path, mechanism in plan.items()}
-            for name, plan in plans.items()
-        }
+        texts = {}
+        for name, plan in plans.items():
+            texts[name] = {path: str(mechanism) for path, mechanism in plan.items()}
         parts = [loaded.checkpoint.sha256, loaded.hyper, loaded.facts.window, __version__]
         return key_of(
             {"network": parts, "plans": texts, **more, "size": choose_timed_size(loaded.facts)}

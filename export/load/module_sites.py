@@ -233,12 +233,12 @@ def _change_by_rounding(
     source: ModuleSource, images: Sequence[Tensor], expected: Sequence[Tensor]
 ) -> float:
     """Return how much a network changes where its inputs change by rounding."""
-    return largest(
-        [
-            relative_difference(source.compute(list(map(torch.from_numpy, nudged))), expected)
-            for nudged in nudge([image.numpy() for image in images])
-        ]
-    )
+    arrays = [image.numpy() for image in images]
+    changes = []
+    for nudged in nudge(arrays):
+        results = source.compute(list(map(torch.from_numpy, nudged)))
+        changes.append(relative_difference(results, expected))
+    return largest(changes)
 
 
 class _SoftmaxSeen(Exception):  # noqa: N818 - no error: it ends the run
@@ -292,9 +292,11 @@ def _has_loops(network: nn.Module, facts: Facts) -> bool:
 
     It loops over rows, columns or windows then, and no graph serves every size.
     """
-    pairs = [[images_of(facts, units) for units in pair] for pair in _COUNTED]
-    differing = [pair for pair in pairs if pair[0][0].shape != pair[1][0].shape]
-    small, large = differing[0] if differing else pairs[-1]
+    for smaller_units, larger_units in _COUNTED:
+        small = images_of(facts, smaller_units)
+        large = images_of(facts, larger_units)
+        if small[0].shape != large[0].shape:
+            break
     try:
         fewer, more = _run_observed(network, small), _run_observed(network, large)
     except Exception:  # noqa: BLE001 - the trace reports the error

@@ -227,11 +227,9 @@ def _with_real_batch(run: _Trial, facts: Facts) -> Facts:
     if is_batched(run, image.shape(two_images)):
         return facts
     one = {"batch": 1}
-    inputs, outputs = (
-        tuple(replace(port, lengths={**port.lengths, **one}) for port in ports)
-        for ports in (facts.inputs, facts.outputs)
-    )
-    return replace(facts, inputs=inputs, outputs=outputs)
+    inputs = [replace(port, lengths={**port.lengths, **one}) for port in facts.inputs]
+    outputs = [replace(port, lengths={**port.lengths, **one}) for port in facts.outputs]
+    return replace(facts, inputs=tuple(inputs), outputs=tuple(outputs))
 
 
 def _restorer(run: _Trial, result: Port) -> Facts:

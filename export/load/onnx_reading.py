@@ -82,11 +82,10 @@ def _refuse_random(path: Path, model: onnx.ModelProto) -> None:
     for function in model.functions:
         nodes += nodes_of(function)
     true = {tensor.name for tensor in model.graph.initializer if _is_true(tensor)}
-    true |= {
-        node.output[0]
-        for node in nodes
-        if node.op_type == "Constant" and any(_is_true(attribute.t) for attribute in node.attribute)
-    }
+    for node in nodes:
+        values = [attribute.t for attribute in node.attribute]
+        if node.op_type == "Constant" and any(map(_is_true, values)):
+            true.add(node.output[0])
     for node in nodes:
         trains = node.op_type == "Dropout" and true & {*node.input[2:]}
         if node.domain == "" and (node.op_type.startswith(RANDOM) or trains):

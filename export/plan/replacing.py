@@ -90,7 +90,7 @@ def _without_reasons(sites: Any) -> Any:
         return sites
     if not all(isinstance(site, dict) for site in sites.values()):
         return sites
-    return {
-        path: {key: value for key, value in site.items() if key != "reason"}
-        for path, site in sites.items()
-    }
+    plain = {}
+    for path, site in sites.items():
+        plain[path] = {key: value for key, value in site.items() if key != "reason"}
+    return plain

@@ -79,10 +79,10 @@ class Page:
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Add rows of cells under a head."""
         cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-        lines = [
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in rows
-        ]
+        lines = []
+        for row in rows:
+            texts = [f"<td>{html.escape(cell)}</td>" for cell in row]
+            lines.append(f"<tr>{''.join(texts)}</tr>")
         self._parts.append(f"<table><tr>{cells}</tr>{''.join(lines)}</table>")
 
     def images(self, row: Sequence[tuple[str, str]], width: int) -> None:
@@ -182,7 +182,8 @@ def _add_plans(page: Page, figures: Mapping[str, Any]) -> None:
             name,
             f"{1e3 * plan['attention_seconds']:.1f}",
             f"{trained / plan['attention_seconds']:.2f}x",
-            *(_db(plan[key]) for key in ("psnr_seen", "psnr_held_out")),
+            _db(plan["psnr_seen"]),
+            _db(plan["psnr_held_out"]),
         )
         for name, plan in plans
     ]

@@ -146,10 +146,11 @@ class FreeAxes:
 
     def shapes_of(self, lengths: Lengths) -> list[Shape]:
         """Return the shapes of the inputs for some lengths."""
-        return [
-            tuple(lengths[axis] if isinstance(axis, str) else axis for axis in shape)
-            for shape in self.shapes
-        ]
+        shapes = []
+        for shape in self.shapes:
+            sides = [lengths[axis] if isinstance(axis, str) else axis for axis in shape]
+            shapes.append(tuple(sides))
+        return shapes
 
     def smallest(self) -> dict[str, int]:
         """Return small lengths: sides of 16 pixels, or more where that is required."""

@@ -65,7 +65,9 @@ def compare_layers(
         model = onnx.load(str(path))
     except Exception as error:  # protobuf's errors and onnx's have no common base
         raise NystraError(f"cannot read the model {path}: {error}") from error
-    sizes = [sum(array.size for array in case.inputs.values()) for case in references.cases]
+    sizes = []
+    for case in references.cases:
+        sizes.append(sum(array.size for array in case.inputs.values()))
     index = sizes.index(min(sizes))
     case = references.cases[index]
     feeds = case.feeds()

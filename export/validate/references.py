@@ -111,11 +111,10 @@ def record_references(
         cases.append(ReferenceCase(stored, named))
         allowed.append(differences)
     order = [by_size.index(at) for at in range(len(feeds))]
-    lowered = {
-        low: [row.allowed[at] for at in order]
-        for low, row in runs.lowered.items()
-        if row.network is not None
-    }
+    lowered = {}
+    for low, row in runs.lowered.items():
+        if row.network is not None:
+            lowered[low] = [row.allowed[at] for at in order]
     tolerances = []
     for place, measure in enumerate(measures):
         own = {}

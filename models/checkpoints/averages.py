@@ -96,12 +96,13 @@ def _remove_dots(network: Leaves, part: Leaves) -> dict[str, Leaf]:
 
 
 def _same_shapes(network: Leaves, part: Leaves) -> bool:
-    return all(
-        isinstance(value, Tensor)
-        and isinstance(own := network[key], Tensor)
-        and value.shape == own.shape
-        for key, value in part.items()
-    )
+    for key, value in part.items():
+        own = network[key]
+        if not isinstance(value, Tensor) or not isinstance(own, Tensor):
+            return False
+        if value.shape != own.shape:
+            return False
+    return True
 
 
 def _by_place(network: Leaves, part: Leaves) -> dict[str, Leaf]:

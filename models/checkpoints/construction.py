@@ -47,7 +47,8 @@ def depths_of(
         CheckpointError: There are no blocks, more than `MAX_BLOCKS`, or not all before one of
             them.
     """
-    prefixes = {("0", *m.groups())[-2:] for key in keys if (m := pattern.match(key))}
+    matches = filter(None, map(pattern.match, keys))
+    prefixes = {("0", *match.groups())[-2:] for match in matches}
     places = {name: place for place, name in enumerate(groups or ())}
     blocks = {(int(places.get(name, -1) if groups else name), int(n)) for name, n in prefixes}
     counts = Counter(group for group, _ in blocks)

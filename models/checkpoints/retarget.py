@@ -69,7 +69,7 @@ def retarget(
     remaining = {key: value for key, value in state.items() if not key.endswith(endings)}
     new, old = (join_sides(_sides(sides)) for sides in (window, trained))
     change = f"window {new} instead of the trained {old}"
-    dropped = [words for part in parts if (words := part.describe_dropped(state))]
+    dropped = list(filter(None, (part.describe_dropped(state) for part in parts)))
     if not dropped:
         return hyper, remaining, change
     listed = f"{', '.join(dropped)} and the shift mask are dropped, as PnP-Nystra does"

@@ -67,7 +67,8 @@ def _fold_weights(state: dict[str, Leaf]) -> dict[str, Leaf]:
             target = start.replace(_PARAMETRIZED, ".")
             if start == key or target in folded or any(each not in folded for each in keys):
                 continue
-            tensors = [tensor for each in keys if isinstance(tensor := folded[each], Tensor)]
+            values = [folded[each] for each in keys]
+            tensors = [value for value in values if isinstance(value, Tensor)]
             weight = rule(*tensors) if len(tensors) == len(keys) else None
             if weight is not None:
                 folded[target] = weight

@@ -98,4 +98,7 @@ def _guesses(module: nn.Module, names: list[str]) -> Iterator[tuple[Port, ...]]:
     ports += [port(PER_TOKEN_AXES, dtype=dtype) for dtype in ("float32", "bool", "int64")]
     wide = (VECTOR_AXES, TOKENS_AXES)
     ports += [port(axes, {"classes": n}) for axes in wide for n in widths]
-    return product(*([replace(port, name=name) for port in ports] for name in names))
+    choices = []
+    for name in names:
+        choices.append([replace(port, name=name) for port in ports])
+    return product(*choices)

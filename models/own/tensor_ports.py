@@ -24,7 +24,8 @@ def ports_of(
     """
     inputs = [_input(tensor, place, tensors[0]) for place, tensor in enumerate(tensors)]
     outputs = [_output(tensor, place, tensors[0]) for place, tensor in enumerate(returned)]
-    in_ports, out_ports = ([port for port in ports if port] for ports in (inputs, outputs))
+    in_ports = [port for port in inputs if port]
+    out_ports = [port for port in outputs if port]
     if not (
         in_ports and out_ports and len(in_ports) == len(inputs) and len(out_ports) == len(outputs)
     ):

@@ -65,7 +65,9 @@ def batch_fault(given: GivenNetwork, ports: Sequence[Port], size: tuple[int, ...
         size: Height and width.
     """
     inputs = _batch(ports, size)
-    singles = [[tensor[at : at + 1] for tensor in inputs] for at in range(len(_LEVELS))]
+    singles = []
+    for at in range(len(_LEVELS)):
+        singles.append([tensor[at : at + 1] for tensor in inputs])
     for double, allowed in ((False, _ALLOWED), (True, _ALLOWED_DOUBLE)):
         try:
             with _CallCounter() as of_batch:

@@ -74,14 +74,13 @@ class Trial:
         if self.single:
             fixed["batch"] = 1
         multiple = self.network.sides.multiple
-        return tuple(
-            replace(
-                port,
-                lengths={**port.lengths, **{a: fixed[a] for a in port.axes if a in fixed}},
-                multiple=multiple if port.has_sides else port.multiple,
-            )
-            for port in inputs
-        )
+        ports = []
+        for port in inputs:
+            own = {axis: fixed[axis] for axis in port.axes if axis in fixed}
+            multiple_of_port = multiple if port.has_sides else port.multiple
+            lengths = {**port.lengths, **own}
+            ports.append(replace(port, lengths=lengths, multiple=multiple_of_port))
+        return tuple(ports)
 
 
 def try_sizes(network: PaddedNetwork, stated: Stated) -> Trial:

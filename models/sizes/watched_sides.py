@@ -125,10 +125,9 @@ def _repeat_operator(name: str, repeat: Callable[..., Any], base: type) -> Calla
         if result is NotImplemented or not all(isinstance(each, (int, float)) for each in others):
             return result
         with np.errstate(all="ignore"):
-            by_height, by_width = (
-                repeat(number.values[axis], *(_values(each)[axis] for each in others))
-                for axis in range(2)
-            )
+            operands = [number.values, *map(_values, others)]
+            by_height = repeat(*(operand[0] for operand in operands))
+            by_width = repeat(*(operand[1] for operand in operands))
         values = by_height, by_width
         number.watching.note(values)
         if isinstance(result, bool) or not isinstance(result, (int, float)):

@@ -22,7 +22,8 @@ def swinir_hyper(state: State) -> Hyper:
     """
     dim, channels, *_ = shape_of(state, "conv_first.weight", 4)
     hidden = shape_of(state, "layers.0.residual_group.blocks.0.mlp.fc1.weight", 2)[0]
-    blocks = {(int(m[1]), int(m[2])) for key in state if (m := _BLOCK.match(key))}
+    matches = filter(None, map(_BLOCK.match, state))
+    blocks = {(int(match[1]), int(match[2])) for match in matches}
     depths = depths_of(state, _BLOCK)
     groups = len(depths)
     hyper: Hyper = {

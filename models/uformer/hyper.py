@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 
 from ...core.errors import CheckpointError, UnsupportedModelError
 from ..architecture import Hyper, State
@@ -61,10 +62,12 @@ def _refuse_options(state: State) -> None:
 
 
 def _depths(state: State) -> list[int]:
-    blocks = {(m[1], int(m[2])) for key in state if (m := _BLOCK.match(key))}
+    matches = filter(None, map(_BLOCK.match, state))
+    blocks = {(match[1], int(match[2])) for match in matches}
     if len(blocks) > MAX_BLOCKS:
         raise CheckpointError(f"{len(blocks)} blocks; expected {MAX_BLOCKS} at most")
-    depths = [sum(name == stage for name, _ in blocks) for stage in STAGE_NAMES]
+    counts = Counter(name for name, _ in blocks)
+    depths = [counts[stage] for stage in STAGE_NAMES]
     for stage, depth in zip(STAGE_NAMES, depths, strict=True):
         absent = [index for index in range(max(depth, 1)) if (stage, index) not in blocks]
         if absent:
@@ -76,9 +79,8 @@ def _depths(state: State) -> list[int]:
 
 
 def _windows(state: State) -> Hyper:
-    tables = [
-        shape_of(state, name, 2) for stage in STAGE_NAMES if (name := _TABLE.format(stage)) in state
-    ]
+    names = map(_TABLE.format, STAGE_NAMES)
+    tables = [shape_of(state, name, 2) for name in names if name in state]
     if not tables:
         hyper: Hyper = {"position_bias": False, "mask": False}
         if _MODULATOR in state:

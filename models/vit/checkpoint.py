@@ -35,10 +35,8 @@ def load(state: State, request: Request) -> BuiltNetwork:
     read = vit_hyper(tensors) | dict(layout.hyper)
     if layout.name == "timm" and "fc_norm.weight" in state:
         read |= {"pool": "mean", "norm": "pooled"}
-    overrides, stored = (
-        {key: value for key, value in several.items() if key not in _NOT_HYPER}
-        for several in (request.overrides, request.stored)
-    )
+    overrides = {k: value for k, value in request.overrides.items() if k not in _NOT_HYPER}
+    stored = {k: value for k, value in request.stored.items() if k not in _NOT_HYPER}
     hyper = merge_hyper(read, Request(request.source, overrides, stored))
     check_types(ViT, hyper, request.source)
     hyper.setdefault("num_heads", heads or layout.heads.get(hyper["hidden_size"]))

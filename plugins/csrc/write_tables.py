@@ -209,10 +209,9 @@ def _includes(part: str) -> str:
 
 def _schema(owner: str, schema: OperatorSchema) -> str:
     rows = ",\n".join(f"    {_attribute(attribute)}" for attribute in schema.attributes)
-    kinds = [
-        "".join("I" if name in schema.int32 else "T" for name in names)
-        for names in (schema.inputs, schema.outputs)
-    ]
+    kinds = []
+    for names in (schema.inputs, schema.outputs):
+        kinds.append("".join("I" if name in schema.int32 else "T" for name in names))
     check = f"check_relations_of_{owner}" if schema.relations else "nullptr"
     return f"""\
 inline constexpr Attribute k{owner}Attributes[] = {{

@@ -44,10 +44,10 @@ class CheckResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form of the result."""
-        numbers = {
-            key: None if (value := getattr(self, key)) is None else json_number(value)
-            for key in ("measured", "accepted", "limit")
-        }
+        numbers = {}
+        for key in ("measured", "accepted", "limit"):
+            value = getattr(self, key)
+            numbers[key] = None if value is None else json_number(value)
         return {"item": self.item, "state": self.state, "message": self.message, **numbers}
 
 

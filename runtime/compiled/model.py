@@ -75,7 +75,10 @@ def make_profile(
     if wrong := sorted(set().union(*triple) - {port.name for port in inputs}):
         names = ", ".join(port.name for port in inputs)
         raise NystraError(f"the model has no input {', '.join(wrong)}; its inputs are {names}")
-    return {name: _row(port, [one.get(name) for one in triple]) for name, port in dynamic.items()}
+    rows = {}
+    for name, port in dynamic.items():
+        rows[name] = _row(port, [shapes.get(name) for shapes in triple])
+    return rows
 
 
 def _tile_shape(port: Port, side: int) -> Shape:

@@ -222,7 +222,10 @@ def find_unsupported(model: EngineModel, plugins: Sequence[str]) -> Refusal | No
     nodes = [] if model.library is None else plugin_nodes(model.path)
     if model.library is None or len(plugins) >= len(nodes):
         return None
-    without = [name for name in nodes if not any(name in plugin for plugin in plugins)]
+    without = []
+    for name in nodes:
+        if not any(name in plugin for plugin in plugins):
+            without.append(name)
     return Refusal(
         (without or nodes)[0],
         f"{model.library.name} was loaded, but only {len(plugins)} of the {len(nodes)} nodes that "

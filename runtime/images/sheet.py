@@ -81,15 +81,15 @@ def comparison_sheet(
     if not rows or not all(rows):
         raise NystraError("got no images for the sheet, expected one or more in every row")
     font: Any = ImageFont.load_default(_LETTERS if features.check("freetype2") else None)
-    drawn = [
-        [(printable(caption), _enlarge(cells, restored)) for caption, restored in cells]
-        for cells in rows
-    ]
+    drawn = []
+    for cells in rows:
+        images = [(printable(caption), _enlarge(cells, image)) for caption, image in cells]
+        drawn.append(images)
     heading = [printable(line) for line in heading]
-    columns = [
-        max(max(image.width, int(font.getlength(caption)) + 1) for caption, image in column)
-        for column in zip(*drawn, strict=True)
-    ]
+    columns = []
+    for column in zip(*drawn, strict=True):
+        captions = [int(font.getlength(caption)) + 1 for caption, _ in column]
+        columns.append(max(*captions, *(image.width for _, image in column)))
     heights = [_CAPTION + cells[0][1].height + _GAP for cells in drawn]
     words = max((int(font.getlength(line)) + 1 for line in heading), default=0)
     wide = max(sum(columns) + _GAP * (len(columns) + 1), words + 2 * _GAP)

@@ -103,12 +103,17 @@ class Manifest:
         A missing file is accepted: a device may need the model only.
         """
         paths = {Path(folder) / name: expected for name, expected in sorted(self.files.items())}
-        return [
-            f"{path.name} was changed: its SHA-256 is {got[:16]}..., its manifest has "
-            f"{str(expected)[:16]}..."
-            for path, expected in paths.items()
-            if path.is_file() and (got := file_sha256(path)) != expected
-        ]
+        changed = []
+        for path, expected in paths.items():
+            if not path.is_file():
+                continue
+            sha256 = file_sha256(path)
+            if sha256 != expected:
+                changed.append(
+                    f"{path.name} was changed: its SHA-256 is {sha256[:16]}..., its manifest has "
+                    f"{str(expected)[:16]}..."
+                )
+        return changed
 
 
 def _check_types(where: str, value: dict[str, Any]) -> None:

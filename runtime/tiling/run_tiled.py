@@ -8,6 +8,7 @@ them (in batches, of several images, again one by one if a batch failed), and bl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +64,8 @@ def run_tiled(
     plan = plan_tiles(image.shape[2:], tile, overlap, multiple, fixed=fixed)
     stitcher = Stitcher(plan, scale, blend)
     groups = [range(len(plan))[first : first + batch] for first in range(0, len(plan), batch)]
-    cut = ([plan.cut(image, index) for index in indices] for indices in groups)
+    cut_tile = partial(plan.cut, image)
+    cut = (list(map(cut_tile, indices)) for indices in groups)
     for indices, outputs in zip(groups, (batches or in_turn)(function, cut), strict=True):
         for index, output in zip(indices, outputs, strict=True):
             stitcher.add(index, output)
@@ -221,7 +223,7 @@ def run_strips(
     window, stitcher = _Window(read, plan), Stitcher(plan, scale, strips=True)
     across, complete_rows = len(plan.columns), 0
     groups = [range(len(plan))[first : first + batch] for first in range(0, len(plan), batch)]
-    cut = ([window.tile(index) for index in indices] for indices in groups)
+    cut = (list(map(window.tile, indices)) for indices in groups)
     for indices, outputs in zip(groups, in_turn(function, cut), strict=True):
         for index, output in zip(indices, outputs, strict=True):
             stitcher.add(index, output)

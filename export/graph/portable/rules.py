@@ -172,8 +172,11 @@ def _with_fewer_axes(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -
         return None
     inputs = []
     for place, name in enumerate(node.input):
-        lengths = [math.prod(sizes[place] for sizes in group) for group in groups]
-        inputs.append(graph.reshape(name, tuple(lengths)))
+        lengths_of_groups = []
+        for group in groups:
+            lengths = [sizes[place] for sizes in group]
+            lengths_of_groups.append(math.prod(lengths))
+        inputs.append(graph.reshape(name, tuple(lengths_of_groups)))
     return graph.reshape(graph.op(node.op_type, *inputs), output.shape)
 
 

@@ -63,7 +63,10 @@ def format_listing(results: Sequence[ClassResult], format: str) -> bytes:
     """
     images = [result for result in results if result.status != "skipped"]
     if format == "json":
-        rows = [{key: result.as_dict()[key] for key in _COLUMNS} for result in images]
+        rows = []
+        for result in images:
+            entry = result.as_dict()
+            rows.append({key: entry[key] for key in _COLUMNS})
         return stable_json({"schema_version": 1, "images": rows})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

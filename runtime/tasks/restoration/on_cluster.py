@@ -37,6 +37,10 @@ class DistributedResult(ImageResult):
     tries: int = 0
 
 
+def _make_absolute(path: Path) -> str:
+    return str(path.absolute())
+
+
 def restore_on_cluster(pool: Cluster, pairs: Sequence[Pair]) -> Generator[Done, None, None]:
     """Restore images, and yield index and result of each when it is done.
 
@@ -45,7 +49,7 @@ def restore_on_cluster(pool: Cluster, pairs: Sequence[Pair]) -> Generator[Done, 
     Raises:
         NystraError: No worker is left; what is finished stays.
     """
-    calls = (("file", tuple(str(path.absolute()) for path in pair)) for pair in pairs)
+    calls = (("file", tuple(map(_make_absolute, pair))) for pair in pairs)
     for done in pool.run(calls):
         source, target = map(str, pairs[done.place])
         if isinstance(done.value, Failed):

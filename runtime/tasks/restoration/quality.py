@@ -321,11 +321,12 @@ def _mean(regions: list[RegionQuality | None]) -> RegionQuality | None:
 
 def _regions(inside: RegionQuality | None, outside: RegionQuality | None) -> dict[str, Any]:
     """Return both in JSON form; nothing without a mask."""
-    return {
-        name: {key: json_number(value) for key, value in asdict(region).items()}
-        for name, region in (("inside", inside), ("outside", outside))
-        if region is not None
-    }
+    regions = {}
+    for name, region in (("inside", inside), ("outside", outside)):
+        if region is not None:
+            figures = asdict(region).items()
+            regions[name] = {key: json_number(value) for key, value in figures}
+    return regions
 
 
 def _same_colors(got: Array, truth: Array) -> tuple[Array, Array]:
