@@ -33,7 +33,7 @@ def export_model(
 
     Args:
         checkpoint: A ``.safetensors``, ``.pth`` or ``.pt`` file.
-        output: A ``.onnx`` file or an existing folder; the manifest ``<stem>.json``, the references
+        output: A ``.onnx`` file or a folder; the manifest ``<stem>.json``, the references
             ``<stem>.npz`` and the plan ``<stem>.plan.json`` are written next to the file.
         options: The options; None: the defaults.
         progress: Called with the name and number of each step and the number of steps.

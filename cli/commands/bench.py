@@ -184,7 +184,7 @@ def _configurations(args: argparse.Namespace) -> list[Configuration]:
 def _check_plot(path: Path) -> None:
     from importlib import import_module
 
-    from ...core.files.writing import check_writable_folder
+    from ...core.files.writing import check_can_make
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise NystraError(f"--plot {path} is not a .png, .svg or .pdf file")
@@ -194,7 +194,7 @@ def _check_plot(path: Path) -> None:
         raise BackendUnavailableError(
             not_installed("matplotlib, which --plot needs,", "report")
         ) from None
-    check_writable_folder(path.parent)
+    check_can_make(path.parent)
 
 
 def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:

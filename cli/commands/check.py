@@ -226,12 +226,12 @@ def _measure(
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    from ...core.files.writing import check_writable_folder
+    from ...core.files.writing import check_can_make
 
     written = [args.junit, args.markdown, args.baseline if args.update else None]
     for path in written:
         if path is not None:
-            check_writable_folder(path.parent)
+            check_can_make(path.parent)
 
 
 def _report(args: argparse.Namespace, verdicts: list[CheckResult], seconds: float) -> None:

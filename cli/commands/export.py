@@ -36,7 +36,7 @@ class PageOptions(Options):
     output: Path = option(
         File(
             Path(),
-            ".onnx file or existing folder",
+            ".onnx file or folder",
             short="o",
             metavar="FILE|FOLDER",
             default_text="the current folder",

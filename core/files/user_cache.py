@@ -75,7 +75,6 @@ def write_record(path: Path, document: Mapping[str, Any]) -> None:
     Raises:
         NystraError: It cannot be written.
     """
-    make_folder(path.parent)
     atomic_write_bytes(path, stable_json(document))
 
 

@@ -28,7 +28,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     of killed processes in the folder are removed. More is said at `file_set`.
 
     Raises:
-        NystraError: The folder does not exist or cannot be written, or the disk is full.
+        NystraError: The folder cannot be made or written, or the disk is full.
     """
     with file_set(path) as files:
         yield files.temporary(path)
@@ -38,7 +38,7 @@ def atomic_write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a whole file, or leave the existing one unchanged; see `file_set`.
 
     Raises:
-        NystraError: The folder does not exist or cannot be written, or the disk is full.
+        NystraError: The folder cannot be made or written, or the disk is full.
     """
     with file_set(path) as files:
         files.write(path, data)
@@ -60,7 +60,7 @@ def file_set(leader: str | os.PathLike[str]) -> Iterator[FileSet]:
         leader: The file that the others describe, and that readers open.
 
     Raises:
-        NystraError: The folder does not exist or cannot be written, or the disk is full. An
+        NystraError: The folder cannot be made or written, or the disk is full. An
             `OSError` of the block that concerns other files is raised as it is.
     """
     files = FileSet(Path(leader))
@@ -121,13 +121,13 @@ class FileSet:
         """Return the temporary path for the new content of ``path``, which keeps its suffix.
 
         Raises:
-            NystraError: The folder does not exist or cannot be written, or ``path`` is neither a
+            NystraError: The folder cannot be made or written, or ``path`` is neither a
                 file nor a link.
         """
         source = Path(path)
         with _translate_errors(source, all_errors=True):
             target = follow_links(source)
-        check_writable_folder(target.parent)
+        make_folder(target.parent)
         if target.exists() and not (target.is_file() or target.is_symlink()):
             what = "a folder" if target.is_dir() else "a device or pipe"
             raise NystraError(

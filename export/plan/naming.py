@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...core.errors import NystraError
+from ...core.files.writing import check_folder_name
 from ...core.text import join_sides
 from ...models.facts import Facts
 from ..attention.as_trained.parameters import AsTrained
@@ -40,7 +40,7 @@ def output_path(
     """Return the path of the model file.
 
     Args:
-        output: A file that ends in ``.onnx``, or an existing folder.
+        output: A file that ends in ``.onnx``, or a folder.
         source: The checkpoint.
         facts: Facts of the network.
         resolved: Mechanism of every site.
@@ -49,16 +49,13 @@ def output_path(
         suffixes: Marks of other differences.
 
     Raises:
-        NystraError: The folder does not exist, or the file ends in something else.
+        NystraError: The name is that of another kind of file.
     """
-    if output.is_dir():
-        stem = source.stem
-        first = facts.inputs[0]
-        dims = "dynamic" if first.free_axes() else join_sides(first.shape({}))
-        parts = [stem, f"{facts.scale}x", dims, precision, f"op{opset}", attention_label(resolved)]
-        return output / f"{'_'.join([*parts, *suffixes])}.onnx"
-    if output.suffix != ".onnx":
-        raise NystraError(f"the output {output} is neither an existing folder nor a .onnx file")
-    if not output.parent.is_dir():
-        raise NystraError(f"the folder {output.parent} of the output does not exist: create it")
-    return output
+    if output.suffix == ".onnx" and not output.is_dir():
+        return output
+    check_folder_name(str(output), "a .onnx file")
+    stem = source.stem
+    first = facts.inputs[0]
+    dims = "dynamic" if first.free_axes() else join_sides(first.shape({}))
+    parts = [stem, f"{facts.scale}x", dims, precision, f"op{opset}", attention_label(resolved)]
+    return output / f"{'_'.join([*parts, *suffixes])}.onnx"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...core.files.writing import check_writable_folder
+from ...core.files.writing import check_can_make
 from ...core.text import join_sides, pluralize
 from ..attention.advice import plan_warnings
 from ..attention.as_trained.parameters import AsTrained
@@ -61,7 +61,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Progress) -> Planned:
 
     Args:
         prepared: From `prepare`.
-        output: A ``.onnx`` file or an existing folder.
+        output: A ``.onnx`` file or a folder.
         progress: Called with the steps of a search.
 
     Raises:
@@ -138,7 +138,7 @@ def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism])
         prepared.transform.label,
         _list_suffixes(prepared),
     )
-    check_writable_folder(target.parent)
+    check_can_make(target.parent)
     return target
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.errors import NystraError
-from ...core.files.writing import atomic_write_bytes, make_folder
+from ...core.files.writing import atomic_write_bytes
 from ...core.text import join_sides
 from ...runtime.images.image_data import ImageData
 from ...runtime.images.images import encode_image
@@ -146,7 +146,6 @@ def write_export_page(result: ExportResult, folder: Path) -> Path:
         page.add_heading("Images")
         _add_images(page, session, result)
         _add_sites(page, result)
-        make_folder(folder)
         path = folder / f"{result.model.stem}.export.html"
         page.write(path)
     except NystraError as error:

@@ -248,7 +248,7 @@ def test_bad_usage_is_exit_code_2(model: Path, capsys: pytest.CaptureFixture[str
         (["--images", "x"], "are used together"),
         (["--speed-size", "8"], "--speed-size is '8', expected a height x width such as"),
         (["--speed-seconds", "0"], "--speed-seconds is 0.0, expected a number above 0"),
-        (["--junit", str(model.with_name("no") / "a.xml")], "does not exist"),
+        (["--junit", str(model / "a.xml")], "is a file, expected a folder"),
         (["--references", "none.npz"], "no recorded references"),
         (["--speed-against", "none.onnx"], "cannot read"),
     ]:

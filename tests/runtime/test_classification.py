@@ -101,7 +101,7 @@ def test_labels_come_from_a_file_or_from_nobody(
         (("-o", "there.csv"), "there.csv exists: choose another output or add --overwrite"),
         (("-o", "out.png"), "out.png is not a list of classes: give a .csv or .json file"),
         (("-o", "out.csv", "--format", "json"), "out.csv and --format json contradict"),
-        (("-o", "absent/out.csv"), "absent does not exist"),
+        (("-o", "there.csv/out.csv"), "is a file, expected a folder"),
         (("-o", "-", "--json"), "--json and an output on stdout"),
         (("--format", "csv", "--json"), "--json and an output on stdout"),
         (("--format", "png"), "--format is 'png', expected csv or json"),

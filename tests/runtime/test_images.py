@@ -270,8 +270,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         "p.gif": (image, "suffix '.gif'"),
         "p": (image, "suffix"),
         "there.png": (image, "add `overwrite`"),
-        "absent/p.png": (image, "does not exist"),
-        "there.png/p.png": (image, "is a file, expected a folder"),
+        "there.png/p.png": (image, "cannot create the folder"),
         "p.webp": (wide, "at most 16383"),
         "nan.png": (bad, "NaN"),
     }

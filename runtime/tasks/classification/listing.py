@@ -11,7 +11,7 @@ from typing import Any
 
 from ....core.errors import NystraError
 from ....core.files.reading import open_regular
-from ....core.files.writing import check_new_file, check_writable_folder
+from ....core.files.writing import check_new_file, check_can_make
 from ....core.json_text import parse_json, stable_json
 from ...images.images import STREAM
 from .result import ClassResult
@@ -50,7 +50,7 @@ def check_listing(target: Path, source: Path, format: str | None, *, overwrite: 
     if format not in (None, suffix):
         raise NystraError(f"the output {target} and `format` {format} contradict each other")
     check_new_file(target, "a .csv or .json file", source, overwrite=overwrite)
-    check_writable_folder(target.parent)
+    check_can_make(target.parent)
     return suffix
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ....core.errors import NystraError
 from ....core.files.reading import regular_file
-from ....core.files.writing import atomic_write_bytes, check_can_make, make_folder
+from ....core.files.writing import atomic_write_bytes, check_can_make
 from ...images.image_data import ImageData
 from ...images.images import (
     STREAM,
@@ -155,7 +155,6 @@ class ImageRun:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
         else:
-            make_folder(target.parent)
             atomic_write_bytes(target, content)
         seconds = (self._result.seconds or 0.0) + time.perf_counter() - begin
         return replace(self._result, warnings=[*self._warnings, *warnings], seconds=seconds)
