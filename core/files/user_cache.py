@@ -13,7 +13,7 @@ from ..errors import NystraError
 from ..json_text import is_number, read_json, stable_json
 from .ownership import is_trusted
 from .reading import file_sha256
-from .writing import atomic_path, atomic_write_bytes, make_folder
+from .writing import atomic_path, atomic_write_bytes
 
 CACHE_VARIABLE = "NYSTRA_CACHE_DIR"
 """The environment variable for the folder of the cache; default: ``nystra`` in the user's cache

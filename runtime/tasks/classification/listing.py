@@ -11,7 +11,7 @@ from typing import Any
 
 from ....core.errors import NystraError
 from ....core.files.reading import open_regular
-from ....core.files.writing import check_new_file, check_can_make
+from ....core.files.writing import check_can_make, check_new_file
 from ....core.json_text import parse_json, stable_json
 from ...images.images import STREAM
 from .result import ClassResult
