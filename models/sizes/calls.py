@@ -28,7 +28,7 @@ _ALLOWED_DOUBLE = 1e-7
 _FAILS = "a batch of 2 fails"
 _MIXES = "the result for an image depends on the others of a batch"
 
-_ONE_BY_ONE = "its code runs more operations for more images"
+ONE_BY_ONE = "its code runs more operations for more images"
 
 _LEVELS = (4.0, 0.25)
 """Brightness of the images of a batch: its statistics differ from theirs, beyond 0..1 too."""
@@ -81,7 +81,7 @@ def batch_fault(given: GivenNetwork, ports: Sequence[Port], size: tuple[int, ...
         joined = [torch.cat(parts) for parts in zip(*each, strict=True)]
         if is_close(batched, joined, allowed):
             one_by_one = of_images.count != len(singles) * of_batch.count
-            return _ONE_BY_ONE if one_by_one else ""
+            return ONE_BY_ONE if one_by_one else ""
         if [one.shape for one in batched] != [one.shape for one in joined]:
             return _FAILS
     return _MIXES
