@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 
 def pluralize(count: int, noun: str) -> str:
     """Return ``1 site``, ``2 sites``: a number with a noun whose plural ends in s."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def join_sides(sides: Iterable[object]) -> str:
-    """Return ``1x3x64x64``: the sides of a shape."""
-    return "x".join(map(str, sides))
 
 
 def first_named(names: Sequence[str], limit: int = 4) -> str:

@@ -19,7 +19,7 @@ from ..core.option_kinds import (
     parse_whole,
     require_count,
 )
-from ..core.text import join_sides
+from ..core.ports.port import join_sides
 from ..runtime.options import OVERWRITE
 from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan

@@ -12,8 +12,7 @@ from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import File, Switch, Text
 from ...core.ports.image_sizes import ImageSizes
-from ...core.ports.port import Size
-from ...core.text import join_sides
+from ...core.ports.port import Size, join_sides
 from ...runtime.session_spec import SessionSpec
 from ..console import echo, print_json, steps
 from ..flags.option_flags import add_options, add_output_arguments, option_values

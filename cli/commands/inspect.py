@@ -12,7 +12,7 @@ from ...core.errors import BackendUnavailableError, NystraError, UnsupportedMode
 from ...core.metadata import ModelMetadata, key_of
 from ...core.option import Options, option
 from ...core.option_kinds import Choice, Folder
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from ..console import echo, print_json, print_table, steps, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
 from ..flags.option_flags import (

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ..option import Option
 from ..option_kinds import parse_whole
-from ..text import join_sides
+from .port import join_sides
 
 Shape = tuple[int, ...]
 

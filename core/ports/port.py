@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -11,7 +11,6 @@ from ..errors import NystraError
 from ..json_text import is_number
 from ..option import Option
 from ..plain_text import PLAIN_NAME, is_plain_name
-from ..text import join_sides
 
 Shape: TypeAlias = tuple[int, ...]
 Size: TypeAlias = Mapping[str, int]
@@ -213,6 +212,11 @@ def key_ports(ports: Sequence[Port]) -> dict[str, Port]:
 def image_size(height: int, width: int) -> dict[str, int]:
     """Return the size of an image by the names of its axes."""
     return {"height": height, "width": width}
+
+
+def join_sides(sides: Iterable[object]) -> str:
+    """Return ``1x3x64x64``: the sides of a shape."""
+    return "x".join(map(str, sides))
 
 
 def size_text(size: Size) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...core.files.reading import utf8_path
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from ...runtime.session import Session
 from ..host_model import host_problems
 

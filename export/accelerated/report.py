@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...core.ports.port import Shape
-from ...core.text import join_sides, milliseconds
+from ...core.ports.port import Shape, join_sides
+from ...core.text import milliseconds
 
 MODULE = "module"
 """The name of the module as it is."""

@@ -49,6 +49,9 @@ class _Graph(Protocol):
     def operations(self, images: Sequence[Tensor]) -> int:
         """Return the operations for inputs of these sizes, exact attention included."""
 
+    def count_weights(self) -> int:
+        """Return the number of weights of the graph."""
+
 
 class _Meter:
     def __init__(self, exact: Callable[..., Tensor], counter: FlopCounterMode) -> None:
@@ -139,9 +142,20 @@ def _images(facts: Facts, size: Size) -> list[Tensor]:
     return [torch.from_numpy(array) for array in arrays.values()]
 
 
+def count_weights(network: nn.Module) -> int:
+    """Return the number of the weights of a network, or of the graph that it is."""
+    graphs = _find_graphs(network)
+    if graphs:
+        return sum(graph.count_weights() for graph in graphs)
+    return sum(tensor.numel() for tensor in network.parameters())
+
+
 def _count_in_graphs(network: nn.Module, images: Sequence[Tensor]) -> int:
-    graphs = [module for module in network.modules() if isinstance(module, _Graph)]
-    return sum(graph.operations(images) for graph in graphs)
+    return sum(graph.operations(images) for graph in _find_graphs(network))
+
+
+def _find_graphs(network: nn.Module) -> list[_Graph]:
+    return [module for module in network.modules() if isinstance(module, _Graph)]
 
 
 def count_graph_operations(nodes: Iterable[ir.Node], shapes: Shapes) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.option import option
 from ...core.option_kinds import Choice, Grid
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from ...models.geometry import TokenGeometry, WindowGeometry
 from ...plugins.operators.pinv.schema import SCHEMA
 from ...plugins.operators.window_schema import MAX_LANDMARKS, cuts_a_cell

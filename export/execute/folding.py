@@ -10,8 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...core.arrays import Array
-from ...core.ports.port import Shape
-from ...core.text import join_sides
+from ...core.ports.port import Shape, join_sides
 from ...runtime.ort_values import copy_to_ort
 from .inference import infer
 from .names import find_read_names, list_names

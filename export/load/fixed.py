@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.errors import NystraError, UnsupportedModelError
-from ...core.ports.port import size_text
-from ...core.text import join_sides
+from ...core.ports.port import join_sides, size_text
 from ...models.facts import Facts
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from ...core.errors import NystraError
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from ...models.facts import Facts
 from ...models.loading import LoadedModel, load
 from ...models.own.network import OwnNetwork

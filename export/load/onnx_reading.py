@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
 from ...core.errors import NystraError, UnsupportedModelError
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from ...plugins.domain import DOMAIN, opset_of
 from ...runtime.model.external_data import external_files
 from ..execute.folding import MOST_ELEMENTS

@@ -17,8 +17,7 @@ from ...core.ports.port import SIDES, UNIT, Size
 from ...models.facts import Facts
 from ...models.registry import is_own
 from ...runtime.images.images import read_image
-from ..attention.cost import count_quadratic
-from ..rewrite.graph_network import GraphNetwork
+from ..attention.cost import count_quadratic, count_weights
 from .images import Feeds, Pixels, feeds_of, photographs
 from .onnx_facts import ARCHITECTURE
 
@@ -68,7 +67,7 @@ def choose_telling_inputs(
         photographs_only: As of `find_telling_inputs`.
         changed: As of `find_telling_inputs`.
     """
-    parameters = _count_weights(network)
+    parameters = count_weights(network)
     return find_telling_inputs(
         facts,
         max((facts.size_multiple, *(facts.window or ()))),
@@ -124,12 +123,6 @@ def find_telling_inputs(
             joined[name] = np.concatenate([feeds[name] for feeds in images])
         inputs.append(Telling(joined, ", ".join(name for name, _ in names)))
     return inputs
-
-
-def _count_weights(network: nn.Module) -> int:
-    if isinstance(network, GraphNetwork):
-        return network.source.count_weights()
-    return sum(tensor.numel() for tensor in network.parameters())
 
 
 def _sides(facts: Facts, step: int, *, changed: bool) -> Iterator[tuple[int, int]]:

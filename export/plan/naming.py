@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...core.files.writing import check_folder_name
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from ...models.facts import Facts
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.mechanism import Mechanism

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...core.files.writing import check_can_make
-from ...core.text import join_sides, pluralize
+from ...core.ports.port import join_sides
+from ...core.text import pluralize
 from ..attention.advice import plan_warnings
 from ..attention.as_trained.parameters import AsTrained
 from ..attention.full.parameters import Full

@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from ...core.ports.port import Shape
-from ...core.text import join_sides
+from ...core.ports.port import Shape, join_sides
 from ...models.facts import Facts
 from ..attention.cost import count_operations
 from ..attention.mechanism import Mechanism

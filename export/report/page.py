@@ -17,7 +17,7 @@ import numpy as np
 
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_write_bytes
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from ...runtime.images.image_data import ImageData
 from ...runtime.images.images import encode_image
 from ...runtime.images.sheet import readable_factor

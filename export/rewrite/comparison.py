@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...core.arrays import Array
 from ...core.errors import NystraError
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from ...runtime.ort_values import OrtValue, copy_from_ort, copy_to_ort
 from ..differences import largest, nudge, relative_difference
 from ..execute.parts import PartRunner, Values, find_reads, is_stored

@@ -117,6 +117,10 @@ class GraphNetwork(nn.Module):
         }
         return count_graph_operations(model.graph, infer_sizes(model, feeds).shapes)
 
+    def count_weights(self) -> int:
+        """Return the number of weights of what the graph was made from."""
+        return self.source.count_weights()
+
     def release(self) -> None:
         """Close the sessions of the graph, in copies of this network too; a run opens them anew."""
         self._shared["sessions"].clear()

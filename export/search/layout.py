@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from .biases import read_biases, read_scale
 from .places import MIXED, MOVED, decode
 from .values import Attention, token_places

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from ...core.ports.examples import own_sizes, trace_size
-from ...core.ports.port import AXES, SIDES, Port, Shape, image_size
-from ...core.text import join_sides
+from ...core.ports.port import AXES, SIDES, Port, Shape, image_size, join_sides
 from ...models.facts import Facts
 from ...models.torch_internals import tree_leaves, tree_map
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ... import __version__
 from ...core.errors import ExportError, NystraError
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from ...plugins.library import library_path
 from ...runtime.backends import find_backend
 from ...runtime.checking.validation import ValidationReport, validate_against_references

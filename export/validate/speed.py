@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.ports.port import Size, image_size
-from ...core.text import join_sides
+from ...core.ports.port import Size, image_size, join_sides
 from ...models.facts import Facts
 from ...runtime.timing.bench import BODIES_BACKEND, bench, session_configuration
 from ...runtime.timing.rows import Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...core.files.kinds import ONNX, file_kind
+from ...core.files.kinds import FileKind, file_kind
 from ...core.text import first_named
 
 _SAVE = (
@@ -21,28 +21,27 @@ _SAVED = _TO_ONNX.format("tf2onnx.convert --saved-model FOLDER")
 _SOURCE = "nystra-export takes the checkpoint of PyTorch that it was converted from"
 
 _HOW = {
-    "an HDF5 file of Keras or TensorFlow": f": {_KERAS}",
-    "a TensorFlow Lite model": f": {_TFLITE}",
-    "a NumPy array": ": save the tensors by name with safetensors.numpy.save_file",
-    "an XML document": f", perhaps an OpenVINO model; {_SOURCE}",
-    "a tar archive: unpack it first (tar xf)": ", or save a checkpoint of PyTorch before 0.1.10 "
-    "again",
-    ONNX: "; give the checkpoint that it was exported from",
-} | dict.fromkeys(
-    (
-        *("a GGUF model", "an ExecuTorch program", "a PyTorch mobile program"),
-        *("a network of ncnn", "a TensorRT engine"),
-    ),
-    f"; {_SOURCE}",
-)
+    FileKind.HDF5: f": {_KERAS}",
+    FileKind.TFLITE: f": {_TFLITE}",
+    FileKind.NUMPY: ": save the tensors by name with safetensors.numpy.save_file",
+    FileKind.XML: f", perhaps an OpenVINO model; {_SOURCE}",
+    FileKind.TAR: ", or save a checkpoint of PyTorch before 0.1.10 again",
+    FileKind.ONNX: "; give the checkpoint that it was exported from",
+    FileKind.TENSORFLOW_GRAPH: f": {_SAVED}",
+    FileKind.TENSORFLOW_PART: ": export its network to ONNX, which nystra-export takes",
+    FileKind.GGUF: f"; {_SOURCE}",
+    FileKind.EXECUTORCH: f"; {_SOURCE}",
+    FileKind.TORCH_MOBILE: f"; {_SOURCE}",
+    FileKind.NCNN: f"; {_SOURCE}",
+    FileKind.TENSORRT: f"; {_SOURCE}",
+}
 """What a file is -> how to get a checkpoint from it."""
 
 _ENDINGS = {
-    ".onnx": ONNX,
-    ".pb": f"a TensorFlow graph: {_SAVED}",
-    ".index": "part of a TensorFlow checkpoint: export its network to ONNX, which nystra-export "
-    "takes",
-    ".engine": "a TensorRT engine",
+    ".onnx": FileKind.ONNX,
+    ".pb": FileKind.TENSORFLOW_GRAPH,
+    ".index": FileKind.TENSORFLOW_PART,
+    ".engine": FileKind.TENSORRT,
 }
 
 
@@ -53,10 +52,12 @@ def checkpoint_kind(path: Path, head: bytes) -> str:
         path: The file, of which only the name is used.
         head: Its first bytes, `HEAD` or all.
     """
-    ending = _ENDINGS.get(path.suffix.lower(), "")
-    named = file_kind(head)
-    kind = ending if named in ("", ONNX) and ending else named
-    return kind + _HOW.get(kind, "")
+    kind = file_kind(head)
+    if kind in (None, FileKind.ONNX):
+        kind = _ENDINGS.get(path.suffix.lower(), kind)
+    if kind is None:
+        return ""
+    return kind.value + _HOW.get(kind, "")
 
 
 def archive_kind(path: Path, names: Sequence[str]) -> str:

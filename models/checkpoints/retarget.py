@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from ..architecture import Hyper, State
 
 _BUFFERS = (".relative_position_index", ".attn_mask")

@@ -10,6 +10,7 @@ from the image or its size to the output.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,22 +55,22 @@ def moves_in_front(
         inputs: Examples of its inputs; those of 4 axes and more have a height and a width.
         multiple: Sides become multiples of it, in pixels.
     """
-    sizes = dict.fromkeys(_own_sizes(multiple))
-    first_count = len(sizes)
-    place = 0
-    while place < len(sizes):
-        size = list(sizes)[place]
+    own_sizes = _own_sizes(multiple)
+    sizes = dict.fromkeys(own_sizes)
+    waiting = deque(sizes)
+    while waiting:
+        size = waiting.popleft()
         sides = WatchedSides(size, sizes, multiple)
         try:
             same = _is_same(network, call, inputs, sides, multiple)
         except Exception:  # noqa: BLE001 - it takes no such size
-            same = place >= first_count  # nothing is proven
+            same = size not in own_sizes  # nothing is proven
         if not same or sides.is_hashed:
             return False
+        waiting.extend(other for other in sides.sizes if other not in sizes)
         sizes = sides.sizes
         if len(sizes) > _MOST_SIZES:
             return False
-        place += 1
     return True
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.errors import CheckpointError, NystraError, UnsupportedModelError
-from ...core.ports.port import LOGITS_AXES, Port, image_size
+from ...core.ports.port import LOGITS_AXES, Port, image_size, join_sides
 from ...core.ports.preprocessing import Preprocessing
-from ...core.text import join_sides
 from ..architecture import Architecture, BuiltNetwork, Hyper, Request, State
 from ..checkpoints.construction import construct, merge_hyper
 from ..checkpoints.hyper_types import check_types

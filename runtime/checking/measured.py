@@ -12,8 +12,7 @@ from typing import Any
 from ...core.errors import BackendUnavailableError
 from ...core.metadata import without_provenance
 from ...core.ports.examples import example_arrays
-from ...core.ports.port import SIDES, Size, image_size
-from ...core.text import join_sides
+from ...core.ports.port import SIDES, Size, image_size, join_sides
 from ...plugins.domain import DOMAIN
 from ..metrics.measures import PSNR_CEILING, ROUNDING
 from ..model.external_data import weights_digest

@@ -11,7 +11,7 @@ import numpy as np
 from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.json_text import is_number, json_number
-from ...core.text import join_sides
+from ...core.ports.port import join_sides
 from ..metrics.measures import ROUNDING, reference_figures, worst_figures
 from ..metrics.sanity import find_problems, max_abs
 from ..model.references import (

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 
 from ...core.errors import NystraError
-from ...core.files.kinds import HEAD, RAW, file_kind
+from ...core.files.kinds import HEAD, FileKind, file_kind
 from .image_file import ImageFile, field, from_array, load
 from .metadata import read_dpi, read_metadata
 from .png_chunks import limit_metadata
@@ -60,7 +60,7 @@ def open_image(stream: BinaryIO, name: str) -> Iterator[ImageFile]:
     stream.seek(0)
     opener = next((opener for matches, opener in _OPENERS if matches(head[:32])), None)
     kind = file_kind(head)
-    if opener is None or kind == RAW:
+    if opener is None or kind is FileKind.RAW:
         what = f"it is {kind}, " if kind else ""
         raise NystraError(
             f"{name} is not an image in a supported format: {what}expected {', '.join(FORMATS)}"

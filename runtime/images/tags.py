@@ -15,7 +15,7 @@ import struct
 from typing import Any, BinaryIO, NamedTuple
 
 from ...core.errors import NystraError
-from ...core.files.kinds import RAW
+from ...core.files.kinds import FileKind
 
 _MAX_DIRECTORIES, _MAX_TAGS = 64, 1024
 _POINTERS = (34665, 34853, 40965)
@@ -137,7 +137,8 @@ def only_page(stream: BinaryIO, name: str) -> tuple[int, str, list[str]]:
         )
     if seen and not pages:
         raise NystraError(
-            f"{name} holds a reduced copy of an image alone, as {RAW} does: develop it first"
+            f"{name} holds a reduced copy of an image alone, as {FileKind.RAW} does: develop it "
+            "first"
         )
     index, entries = pages[0] if pages else (0, {})
     compression = _first(entries, 259, 1)
@@ -148,7 +149,9 @@ def only_page(stream: BinaryIO, name: str) -> tuple[int, str, list[str]]:
         )
     colors = _first(entries, 262)
     if colors not in _COLORS or (colors == _YCBCR and compression != _JPEG):
-        what = f"{RAW} (kind {colors})" if colors in _RAW else f"colors of kind {colors} of TIFF"
+        what = f"colors of kind {colors} of TIFF"
+        if colors in _RAW:
+            what = f"{FileKind.RAW} (kind {colors})"
         raise NystraError(f"{name} holds {what}, expected gray or RGB: convert it first")
     area = _first(entries, 256) * _first(entries, 257)
     if compression not in _FAX_OR_JPEG and area > _PIXELS_A_BYTE * reader.length:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...core.errors import NystraError
-from ...core.files.kinds import HEAD, ONNX, file_kind
+from ...core.files.kinds import HEAD, FileKind, file_kind
 from ...core.files.reading import regular_file
 from ...plugins.domain import DOMAIN
 
@@ -219,7 +219,7 @@ def _no_model(file: Path, error: ValueError) -> str:
     with file.open("rb") as stream:
         head = stream.read(HEAD)
     kind = file_kind(head)
-    if kind not in ("", ONNX):
+    if kind not in (None, FileKind.ONNX):
         return f"{file} is not an ONNX file: it is {kind}"
     if file.suffix.lower() in _CHECKPOINTS:
         return (

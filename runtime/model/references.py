@@ -167,7 +167,7 @@ def read_references(path: str | os.PathLike[str]) -> References:
     file = regular_file(path, "the references")
     with file.open("rb") as stream:
         kind = file_kind(stream.read(HEAD))
-    if kind:
+    if kind is not None:
         raise NystraError(f"the references {path} are not written by nystra: it is {kind}")
     return read_content(file, f"the references {path}")
 

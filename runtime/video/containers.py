@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ...core.errors import BackendUnavailableError, NystraError
-from ...core.files.kinds import HEAD, VIDEO, file_kind
+from ...core.files.kinds import HEAD, FileKind, file_kind
 from ...core.files.reading import open_regular
 from ...core.installation import not_installed
 
@@ -97,7 +97,7 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
     advice = f"{REPAIR}, such as by ffmpeg -i IN -c copy OUT.mkv"
     with open_regular(path, "the video") as file:
         kind = file_kind(file.read(HEAD))
-        if kind not in ("", VIDEO):
+        if kind not in (None, FileKind.VIDEO):
             raise NystraError(f"{path} is not a video: it is {kind}, expected {_FORMATS}")
         file.seek(0)
         with av_errors(what, advice):
