@@ -69,22 +69,132 @@ def test_exact_figures_are_those_of_the_page(command: str, tmp_path: Path) -> No
         assert any(line.startswith(row.removesuffix(" |")) for line in page), row
 
 
-@pytest.mark.parametrize("model", ["swinir_x2_w16", "swinir_x2_w32_nobias"])
-def test_accuracies_on_set5_are_those_of_the_page(model: str, tmp_path: Path) -> None:
-    """Set5 is the first set of the page: its figures begin the rows."""
-    small, truth = (
-        shared_path("data", "set5", "LR_bicubic", "X2"),
-        shared_path("data", "set5", "HR"),
-    )
-    plans = "--only cluster 'nystra 16, 6 it'"
-    choice = f"--model {model} --tables plans --engine kernels --threads 1 {plans}"
-    printed = run(f"studies.quality {choice} --set Set5 {small} {truth}", tmp_path)
-    rows = [line for line in printed.splitlines() if re.match(r"\| (full|nystra|cluster)", line)]
-    page = (ROOT / "studies" / "measurements" / "quality_tables.md").read_text(encoding="utf-8")
-    part = page.split(f"`{model}`:")[1]
+def part_of(page: str, begin: str) -> str:
+    """Return a page from some words on, without its bold type."""
+    text = (ROOT / "studies" / "measurements" / f"{page}.md").read_text(encoding="utf-8")
+    return text[text.index(begin) :].replace("**", "")
+
+
+WHOLE_ROW = "| {plan} | {psnr} | {ssim} | {against} |"
+PLANS = "'nystra 16, 6 it' 'cluster 16, block 4'"
+PUBLISHED = "'nystra-published 16, 2 it' 'nystra-published 16, 6 it'"
+
+
+@pytest.mark.parametrize(
+    ("options", "page", "begin", "row"),
+    [
+        (f"swinir_x2_w16 --only {PLANS}", "quality_tables", "`swinir_x2_w16`:", WHOLE_ROW),
+        (
+            f"swinir_x2_w32_nobias --only {PLANS}",
+            "quality_tables",
+            "`swinir_x2_w32_nobias`:",
+            WHOLE_ROW,
+        ),
+        (
+            f"hat_x2_w16 --partial --only {PLANS} 'nystromformer 16'",
+            "quality",
+            "| `hat_x2_w16` |",
+            "| {plan} | {psnr} | {against} |",
+        ),
+        (
+            f"swinir_x2_w16 --window 32 --channel rgb --only {PLANS} {PUBLISHED}",
+            "paper",
+            "| `swinir_x2_w16`, window 32 |",
+            "| {psnr} |",
+        ),
+        (
+            f"uformer_denoise25_w16 --channel rgb --only {PLANS} 'nystromformer 16'",
+            "paper",
+            "## Landmarks and iterations",
+            "{lost}",
+        ),
+    ],
+)
+def test_accuracies_on_set5_are_those_of_the_page(
+    options: str, page: str, begin: str, row: str, tmp_path: Path
+) -> None:
+    """Of the first set of the page; ``lost`` is what a plan loses of PSNR / SSIM."""
+    truth = shared_path("data", "set5", "HR")
+    small = shared_path("data", "set5", "LR_bicubic", "X2")
+    if "denoise" in options:
+        run(f"studies.paper noisy {truth} --out noisy", tmp_path)
+        small = tmp_path / "noisy"
+    study = "studies.quality --tables plans --engine kernels --threads 1 --model"
+    printed = run(f"{study} {options} --set Set5 {small} {truth}", tmp_path)
+    part = part_of(page, begin)
+    rows = [re.split(r" *\| *", line)[1:5] for line in printed.splitlines() if "| " in line][2:]
     assert len(rows) > 3
+    ssim_of_full = float(rows[0][2])
+    for plan, psnr, ssim, against in rows:
+        loss = re.search(r"\(-([\d.]+)\)", psnr)
+        lost = f"{loss[1]} / {ssim_of_full - float(ssim):.4f}" if loss else ""
+        if "no guard" not in plan or row == WHOLE_ROW:
+            expected = row.format(plan=plan, psnr=psnr, ssim=ssim, against=against, lost=lost)
+            assert expected in part, expected
+
+
+def test_reconstruction_has_the_errors_of_the_page(tmp_path: Path) -> None:
+    pair = [str(shared_path("data", "psal_pair", f"img{n}_512.png")) for n in (1, 2)]
+    options = "--temperature 0.3 --sides 64"
+    printed = run(f"studies.psal.reconstruction {' '.join(pair)} {options}", tmp_path)
+    errors: dict[str, list[float]] = {}
+    for name, error in re.findall(r"^  (.*?)(?:, seed \d)? +([\d.]+)$", printed, re.MULTILINE):
+        errors.setdefault(name, []).append(float(error))
+    part = part_of("psal", "| frame B itself")
+    of_page = {
+        "frame B itself": "frame B itself",
+        "full, l2": "full, stride 1",
+        "local, l2, 6x6": "local",
+        "linear": "linear",
+        "Performer": "performer",
+        "Reformer": "reformer",
+        "exhaustive, 3 best keys": "exhaustive 3",
+        "PSAL 3": "PSAL 3",
+        "PSAL 3 aggregated": "PSAL 3 aggregated",
+        "PSAL 3 by algorithm 1 as written": "PSAL 3, search as published",
+    }
+    for row, name in of_page.items():
+        assert f"| {row} | {np.mean(errors[name]):.5f} " in part, row
+
+
+def test_samples_differ_as_the_page_says(tmp_path: Path) -> None:
+    differences = re.findall(r"apart ([^)]*)", run("studies.rvrt.costs --samples", tmp_path))
+    part = part_of("rvrt", "| warping 4 frames").splitlines()
+    of_page = [line.split("|")[-2] for line in part[:3]]
+    assert [float(text) for text in of_page] == [float(text) for text in differences]
+
+
+def test_memory_grows_as_the_page_says(tmp_path: Path) -> None:
+    printed = run("studies.paper memory --sides 32", tmp_path)
+    matrix, *kernels = [float(cell) for cell in printed.splitlines()[-1].split("|")[2:-1]]
+    (of_page,) = re.findall(
+        r"in PyTorch \| [\d.]+ \| (\d+) \|", part_of("paper", "Memory against N")
+    )
+    assert matrix == pytest.approx(float(of_page), rel=0.1)
+    assert max(kernels) < 1
+
+
+def test_windows_are_faster_as_the_page_says(tmp_path: Path) -> None:
+    """Within a factor of two: the page is of another machine."""
+    printed = run("studies.paper windows --windows 32 --rounds 3", tmp_path)
+    ratios = [float(text) for text in re.findall(r"\| ([\d.]+)x \(", printed)]
+    (row,) = re.findall(r"^\| 32 \| .*", part_of("paper", "| window | full |"), re.MULTILINE)[:1]
+    of_page = [1.0, *(float(text) for text in re.findall(r"\(([\d.]+)x,", row))]
+    assert len(ratios) == 4
+    for ratio, expected in zip(ratios, of_page, strict=True):
+        assert expected / 2 < ratio < 2 * expected
+
+
+def test_accuracies_on_cifar10_are_those_of_the_page(folder: Path) -> None:
+    bundle = shared_path("data", "cifar10", "cifar10_images_jpg.bundle")
+    subprocess.run(["git", "clone", "-q", bundle, folder / "cifar10"], check=True)
+    study = "studies.vit.study vit.safetensors --images cifar10/test --kept rows.json"
+    printed = run(f"{study} --seconds 0.1", folder)
+    rows = [line for line in printed.splitlines() if re.match(r"\| .* [\d.]+% \|", line)]
+    part = part_of("vit", "## Trained with the same recipe")
+    assert len(rows) == 6
     for row in rows:
-        assert row.removesuffix("|") in part, row
+        assert row[: row.rindex("% |") + 2] in part, row
 
 
 @pytest.mark.parametrize(
