@@ -70,7 +70,8 @@ def implement(mechanism: Mechanism, site: AnySite, form: Form) -> Implementation
         raise NystraError(reason)
     name = _class_name(mechanism, site)
     more = {"site": site} if mechanism.trained or mechanism.takes_site else {}
-    computed: Any = getattr(_sites_module(mechanism), name)(mechanism, form, **more)
+    sites = importlib.import_module(f".{mechanism.name}.sites", __package__)
+    computed: Any = getattr(sites, name)(mechanism, form, **more)
     if name == "Tokens" and not isinstance(site, TokenSite):
         computed = (_TokensOfMaps if isinstance(site, MapSite) else _TokensOfWindows)(computed)
     return cast(Implementation, computed)
@@ -101,7 +102,7 @@ def find_unsupported_reason(mechanism: Mechanism, site: AnySite) -> str:
     if isinstance(mechanism, AsTrained):
         return ""
     name = _class_name(mechanism, site)
-    if not hasattr(_sites_module(mechanism), name):
+    if name not in mechanism.site_classes:
         return f"{mechanism.name} does not support attention between {name.lower()}"
     if missing := find_untrained(mechanism, site):
         return (
@@ -145,16 +146,11 @@ def as_trained(site: AnySite) -> Mechanism:
     return AsTrained()
 
 
-def _sites_module(mechanism: Mechanism) -> Any:
-    return importlib.import_module(f".{mechanism.name}.sites", __package__)
-
-
 def _class_name(mechanism: Mechanism, site: AnySite) -> str:
     name = next(name for kind, name in _CLASSES.items() if isinstance(site, kind))
     if isinstance(site, WindowSite) and site.geometry.overlapping:
         name = _OVERLAPS
-    exists = hasattr(_sites_module(mechanism), name)
-    if name in (_OVERLAPS, "Maps") and not exists:
+    if name in (_OVERLAPS, "Maps") and name not in mechanism.site_classes:
         return "Tokens"
     return name
 

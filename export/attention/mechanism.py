@@ -25,6 +25,8 @@ class Mechanism(Options):
     Attributes:
         name: Its name in plans, on the command line and in file names.
         summary: One line for ``--help``.
+        site_classes: Names of the classes of its ``sites.py``: one for each kind of site that it
+            supports, so that the module is imported only where it is used.
         keeps_bias: It keeps a relative position bias.
         has_near_ties: It selects keys, and rounding may change the selection.
         trained: Names of the trained tensors that a site needs.
@@ -37,6 +39,7 @@ class Mechanism(Options):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    site_classes: ClassVar[tuple[str, ...]] = ()
     keeps_bias: ClassVar[bool] = True
     has_near_ties: ClassVar[bool] = False
     trained: ClassVar[tuple[str, ...]] = ()

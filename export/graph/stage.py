@@ -20,7 +20,6 @@ from ..progress import Steps
 from ..tracing.bodies import attach_bodies, inline_bodies
 from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
 from .metadata import describe, write_metadata
-from .preprocessing import prepend_preprocessing
 
 
 @dataclass(frozen=True)
@@ -129,6 +128,8 @@ def _transform(
         transformed = transform.apply()(model, inputs)
     for graph in [model] if transformed is None else [model, transformed.rounded_copy]:
         if options.with_preprocessing and facts.preprocessing is not None:
+            from .preprocessing import prepend_preprocessing
+
             prepend_preprocessing(graph, facts.preprocessing, prepared.loaded.facts.inputs[0])
         if options.functions != "none":
             attach_bodies(graph)

@@ -20,7 +20,6 @@ from ...core.ports.port import CONDITION, Port, Size
 from ...core.ports.preprocessing import Preprocessing
 from ...models.facts import Facts
 from ...runtime.images.images import READ_SUFFIXES, read_image
-from ...runtime.tasks.classification.classifier import prepare
 
 Pixels: TypeAlias = npt.NDArray[np.float32]
 Feeds: TypeAlias = dict[str, Pixels]
@@ -158,6 +157,8 @@ def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:
 
 
 def _prepare(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Feeds:
+    from ...runtime.tasks.classification.classifier import prepare
+
     port = facts.inputs[0]
     image = prepare(pixels, preprocessing, port.channels or 3)
     if port.sides is not None:

@@ -30,8 +30,8 @@ from ...models.facts import Facts
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.probing import Probed, is_batched, probe
 from .channels_first import channels_first, has_channels_last
+from .file_type import ARCHITECTURE
 
-ARCHITECTURE = "onnx"
 """The architecture of a network that is known by its graph only."""
 
 _CHANNELS = 3

@@ -17,8 +17,8 @@ from ...models.loading import LoadedModel
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan, decode_plan
 from ..attention.site import find_sites, neutral, resolve, swap
+from .file_type import ARCHITECTURE
 from .network import load_for
-from .onnx_facts import ARCHITECTURE
 from .with_preprocessing import with_preprocessing
 
 

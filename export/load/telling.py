@@ -18,8 +18,8 @@ from ...models.facts import Facts
 from ...models.registry import is_own
 from ...runtime.images.images import read_image
 from ..attention.cost import count_quadratic, count_weights
+from .file_type import ARCHITECTURE
 from .images import Feeds, Pixels, feeds_of, photographs
-from .onnx_facts import ARCHITECTURE
 
 _LONG = 131
 """A side above 128, which is no multiple of a window."""

@@ -18,7 +18,6 @@ from ...core.errors import NystraError
 from ...core.ports.port import SIDES
 from ...core.ports.preprocessing import Preprocessing
 from ...models.loading import LoadedModel
-from ...runtime.tasks.classification.classifier import check_preprocessing, middle
 from .images import Feeds, Pixels
 
 
@@ -41,6 +40,8 @@ class Preparation:
             size = resize.size(height, width)
             image = interpolate(image, size, mode=resize.filter, antialias=resize.antialias)
         if crop is not None:
+            from ...runtime.tasks.classification.classifier import middle
+
             rows, columns = map(middle, image.shape[2:], crop)
             image = image[:, :, rows, columns]
         if self.preprocessing.mean:
@@ -59,6 +60,8 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
         NystraError: The preprocessing is unknown, or does not lead to a size that the network
             takes.
     """
+    from ...runtime.tasks.classification.classifier import check_preprocessing
+
     facts = loaded.facts
     preprocessing, image = facts.preprocessing, facts.inputs[0]
     if preprocessing is None or preprocessing == Preprocessing(labels=preprocessing.labels):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +27,9 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         torch.ops.aten.sort.stable: _sort,
     }
     for name, folder in OPERATORS.items():
-        importlib.import_module(f"...plugins.operators.{folder}.torch_op", __package__)
-        overload = getattr(torch.ops.nystra, folder).default
-        table[overload] = _emitter(find_schema(name), overload)
+        operator = getattr(torch.ops.nystra, folder, None)
+        if operator is not None:  # otherwise its module was not imported: no graph holds it
+            table[operator.default] = _emitter(find_schema(name), operator.default)
     return table
 
 

@@ -21,8 +21,8 @@ from ...runtime.metrics.measures import PSNR_CEILING, clip_and_measure_psnr
 from ...runtime.tasks.restoration.restorer import Restorer
 from ..attention.mechanism import Mechanism
 from ..attention.site import swap
+from ..load.file_type import ARCHITECTURE
 from ..load.images import Pixels, feeds_of, photographs
-from ..load.onnx_facts import ARCHITECTURE
 from ..progress import Progress
 from ..pytorch.network_session import NetworkSession
 

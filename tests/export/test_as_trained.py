@@ -109,6 +109,7 @@ from ..mechanism import Mechanism
 @dataclass(frozen=True)
 class Needy(Mechanism):
     name = "needy"
+    site_classes = ("Tokens",)
     summary = "values times a trained number"
     trained = ("factor",)
 """,

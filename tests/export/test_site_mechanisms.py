@@ -1,6 +1,7 @@
 """Sites with a mechanism of the network: trained tensors, modules, windows of three sides."""
 
 import copy
+import importlib
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.implementation import implement
 from nystra.export.attention.landmark_tokens import make_pooling
-from nystra.export.attention.registry import mechanism
+from nystra.export.attention.registry import MECHANISMS, mechanism
 from nystra.export.attention.site import neutral, swap
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import MapSite, TokenSite, WindowSite, exact_tokens, exact_windows
@@ -198,3 +199,10 @@ def test_a_line_has_all_landmarks_and_clusters_along_it() -> None:
     torch.testing.assert_close(
         cluster(*parts, None, one), exact_tokens(*parts, None, one), atol=1e-5, rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS.keys() - {"as_trained"}))
+def test_a_mechanism_names_the_classes_of_its_sites(name: str) -> None:
+    sites = importlib.import_module(f"nystra.export.attention.{name}.sites")
+    kinds = {"Windows", "Overlaps", "Tokens", "Patches", "Maps"}
+    assert kinds & vars(sites).keys() == set(mechanism(name).site_classes)

@@ -51,6 +51,7 @@ from ..mechanism import Mechanism
 @dataclass(frozen=True)
 class Toy(Mechanism):
     name = "toy"
+    site_classes = ("Windows",)
     summary = "every token gets a share of the mean"
     keeps_bias = False
 

@@ -59,6 +59,7 @@ class Cluster(Windowed):
     """Clustered keys, and exact attention in the query's own block, with the position bias."""
 
     name = "cluster"
+    site_classes = ("Windows", "Tokens")
     summary = (
         "exact in a query's own block, all other keys by clusters: linear, no retraining, keeps "
         "the position bias"

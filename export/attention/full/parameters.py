@@ -13,6 +13,7 @@ class Full(Windowed):
     """Exact softmax attention."""
 
     name = "full"
+    site_classes = ("Windows", "Overlaps", "Tokens", "Patches")
     summary = "exact softmax attention"
 
     def fits(self, geometry: Geometry) -> str:

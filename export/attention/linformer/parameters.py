@@ -12,6 +12,7 @@ class Linformer(Mechanism):
     """Keys and values projected to few tokens by trained matrices (Wang et al., 2020)."""
 
     name = "linformer"
+    site_classes = ("Tokens",)
     summary = "trained projections of keys and values: linear, for networks trained with it"
     keeps_bias = False
     trained = ("E_K", "E_V")

@@ -22,6 +22,7 @@ class Nystra(Landmarks):
     """Kernel Nystrom of PnP-Nystra."""
 
     name = "nystra"
+    site_classes = ("Windows", "Tokens")
     summary = "kernel Nystrom of PnP-Nystra: linear, no retraining"
 
     threshold: float = option(

@@ -12,4 +12,5 @@ class Nystromformer(Landmarks):
     """Row-normalized Nystrom of Nystromformer."""
 
     name = "nystromformer"
+    site_classes = ("Windows", "Tokens")
     summary = "row-normalized Nystrom of Nystromformer: linear, no retraining"

@@ -17,6 +17,7 @@ class Performer(Mechanism):
     """
 
     name = "performer"
+    site_classes = ("Tokens",)
     summary = "random features of the softmax kernel: linear, meant for networks trained with it"
     keeps_bias = False
     takes_site = True

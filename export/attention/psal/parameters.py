@@ -36,6 +36,7 @@ class Psal(Windowed):
     """
 
     name = "psal"
+    site_classes = ("Patches", "Windows", "Tokens", "Maps")
     summary = "PatchMatch attention: the nearest patches or tokens of each query, linear memory"
     has_near_ties = True
     advice = "more `neighbors`"
