@@ -157,6 +157,21 @@ def test_reconstruction_has_the_errors_of_the_page(tmp_path: Path) -> None:
         assert f"| {row} | {np.mean(errors[name]):.5f} " in part, row
 
 
+def test_psal_1_trains_badly_as_the_page_says(tmp_path: Path) -> None:
+    """Table 4: an error 8.6 times that of PSAL 3 there, of two seeds."""
+    train, test = (shared_path("data", "bsds500", name) for name in ("train", "val"))
+    study = f"studies.psal.colorization --train {train} --test {test} --separate --side 24"
+    run(f"{study} --steps 2000 --seeds 0 --output color --only psal1 --only psal3", tmp_path)
+    printed = run(f"{study} --output color --table", tmp_path)
+    (gray,) = re.findall(r"gray, without any color: ([\d.]+)", printed)
+    assert f"(gray, no color at all) | | {gray} |" in part_of("psal", "| trained with")
+    one, three = (
+        float(re.findall(rf"trained {name} +tested {name} +([\d.]+)", printed)[0])
+        for name in ("psal1", "psal3")
+    )
+    assert one > 4 * three
+
+
 def test_samples_differ_as_the_page_says(tmp_path: Path) -> None:
     differences = re.findall(r"apart ([^)]*)", run("studies.rvrt.costs --samples", tmp_path))
     part = part_of("rvrt", "| warping 4 frames").splitlines()
