@@ -241,6 +241,36 @@ class Counting(Keeping):
         return torch.full((), 2.0 if self.calls > 50 else 1.0)
 
 
+class Averaging(Keeping):
+    """Has a norm whose statistics follow each image."""
+
+    def factor(self, x: Tensor) -> Tensor:
+        if self.kept is None:
+            self.kept = nn.BatchNorm2d(3)
+        return self.kept.train()(x)
+
+
+class Iterating(Keeping):
+    """Goes on with the power iteration of a call before."""
+
+    def factor(self, x: Tensor) -> Tensor:
+        if self.kept is None:
+            self.kept = torch.ones(27)
+        weight = self.first.weight.detach().flatten(1)
+        self.kept = F.normalize(weight.T @ (weight @ self.kept), dim=0)
+        return (weight @ self.kept).norm()
+
+
+class Alternating(Keeping):
+    """Gives every second image another sign."""
+
+    kept = 1.0
+
+    def factor(self, x: Tensor) -> Tensor:
+        self.kept = -self.kept
+        return torch.full((), self.kept)
+
+
 class BySize(Keeping):
     """Keeps a grid for each size: a result depends on nothing else."""
 
@@ -267,6 +297,12 @@ def test_what_a_call_leaves_for_the_next_is_refused(kind: type[nn.Module]) -> No
         load(kind())
 
 
+@pytest.mark.parametrize("kind", [Averaging, Iterating, Alternating])
+def test_networks_that_change_with_every_call_are_refused(kind: type[nn.Module]) -> None:
+    with pytest.raises(UnsupportedModelError):
+        load(kind())
+
+
 @pytest.mark.parametrize("kind", [BySize, Noting])
 def test_attributes_that_change_no_result_are_kept(kind: type[nn.Module]) -> None:
     assert load(kind()).warnings == ()
@@ -278,6 +314,34 @@ class Dropping(Plain):
     def forward(self, x: Tensor) -> Tensor:
         y = super().forward(x)
         return torch.where(y > 1e6, F.dropout(y, 0.5, training=True), y)
+
+
+class Seeded(Plain):
+    """Draws its numbers from a generator that goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = torch.Generator().manual_seed(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.rand(x.shape, generator=self.numbers)
+
+
+def test_numbers_of_a_generator_are_random() -> None:
+    with pytest.raises(UnsupportedModelError, match="depends on earlier calls"):
+        load(Seeded())
+
+
+class OfTwo(Plain):
+    """Takes a second image."""
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x) + other
+
+
+def test_inputs_that_are_not_declared_are_refused() -> None:
+    with pytest.raises(UnsupportedModelError):
+        load(OfTwo())
 
 
 def test_random_numbers_are_found_though_no_result_shows_them() -> None:

@@ -186,6 +186,31 @@ def test_bytes_and_files_are_the_same(tmp_path: Path) -> None:
         decode_image(b"")
 
 
+OTHERS = {
+    "SVG": b'<svg width="9" height="9"></svg>',
+    "PDF": b"%PDF-1.7\n1 0 obj<<>>endobj\n",
+    "PPM": b"P6\n2 2\n255\n" + bytes(12),
+    "Radiance": b"#?RADIANCE\nFORMAT=32-bit_rle_rgbe\n\n-Y 1 +X 1\n" + bytes(4),
+    "CSV": b"1,2\n3,4\n",
+    "OpenEXR": b"\x76\x2f\x31\x01" + bytes(4),
+    "FITS": b"SIMPLE  =                    T" + b" " * 2851,
+    "VIPS": b"\x08\xf2\xa6\xb6" + bytes(60),
+    "JPEG XL": b"\xff\x0a\x00\x10",
+    "JPEG 2000": b"\0\0\0\x0cjP  \r\n\x87\n",
+    "HEIF": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic",
+    "MAT": b"MATLAB 5.0 MAT-file" + bytes(109),
+}
+"""The beginnings of kinds that libvips could read, and nystra does not."""
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_kinds_are_refused_under_the_name_of_a_picture(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "photo.png"
+    path.write_bytes(OTHERS[kind])
+    with pytest.raises(NystraError, match=r"not an image in a supported format: .*expected PNG"):
+        read_image(path)
+
+
 @pytest.mark.parametrize("kind", ["BMP", "GIF", "AVIF"])
 def test_kinds_that_are_read_only(kind: str) -> None:
     Image.init()

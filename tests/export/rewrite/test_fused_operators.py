@@ -118,11 +118,18 @@ def causal(w: Writer, q: str, k: str, v: str) -> str:
     return together(w, w.op("Attention", *(heads(w, x) for x in (q, k, v)), is_causal=1))
 
 
+def grouped(w: Writer, q: str, k: str, v: str) -> str:
+    """Two heads share keys and values."""
+    fewer = [w.op("MatMul", x, w.weight(CHANNELS, CHANNELS // 2, scale=0.4)) for x in (k, v)]
+    return w.op("Attention", q, *fewer, q_num_heads=HEADS, kv_num_heads=HEADS // 2)
+
+
 @pytest.mark.parametrize(
     ("attend", "reason"),
     [
         (biased_projection, "MultiHeadAttention has inputs that are not read"),
         (causal, "its attention is causal"),
+        (grouped, "several heads share their keys"),
     ],
 )
 def test_what_is_not_read_stays_and_is_said(

@@ -59,6 +59,28 @@ def test_an_idiom_is_served(name: str) -> None:
     assert len(find_sites(found.network)) == 1
 
 
+class Rectangles(toys.Toy):
+    """Windows of 5x3."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        cut = (t.unflatten(3, (-1, 3)).unflatten(2, (-1, 5)) for t in (q, k, v))
+        tokens = (t.permute(0, 2, 4, 3, 5, 1).flatten(3, 4) for t in cut)
+        q, k, v = (toys.heads_of(t, self.heads) for t in tokens)
+        out = (q @ k.mT).softmax(-1) @ v
+        out = out.transpose(-2, -3).flatten(-2).unflatten(3, (5, 3)).permute(0, 5, 1, 3, 2, 4)
+        return out.flatten(4, 5).flatten(2, 3)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("dim", "heads"), [(14, 2), (3, 3), (8, 1)])
+def test_heads_of_any_width_and_number(dim: int, heads: int) -> None:
+    found = of_one_size(toys.lively(Rectangles(dim, heads)), 2, 3, 10, 12)
+    (attention,) = found.attentions
+    layout = f"windows 5x3 of a map 10x12, {heads} heads of {dim // heads}"
+    assert (attention.level, attention.layout) == ("map", layout)
+    assert found.agrees(noise(2, 3, 10, 12))
+
+
 class ShiftedInPadding(toys.ShiftedWithBooleanMask):
     """Shifted windows of 16, to whose multiples the network pads images of any size."""
 
