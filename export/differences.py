@@ -31,7 +31,8 @@ def relative_difference(
         results: Results, of any types and shapes.
         expected: As many expected ones, of the same shapes.
     """
-    if [tuple(one.shape) for one in results] != [tuple(other.shape) for other in expected]:
+    shapes = [tuple(one.shape) for one in results]
+    if shapes != [tuple(other.shape) for other in expected]:
         return float("inf")
     differences = [
         _difference(_as_double(one), _as_double(other))

@@ -42,7 +42,8 @@ class Shape(Option):
     def read(self, name: str, text: str) -> tuple[int, ...]:
         """Return the shape in a text."""
         try:
-            return self._convert(name, tuple(map(parse_whole, text.split("x"))))
+            sides = tuple(map(parse_whole, text.split("x")))
+            return self._convert(name, sides)
         except ValueError:
             raise self.make_error(name, text) from None
 

@@ -225,7 +225,8 @@ def _ratios(seconds: Sequence[Sequence[float]]) -> tuple[float, float]:
     The larger one decides: on a busy machine one of them alone is not reliable.
     """
     first, second = seconds
-    return median_ratio(second, first), min(second) / max(min(first), 1e-12)
+    ratio = median_ratio(second, first)
+    return ratio, min(second) / max(min(first), 1e-12)
 
 
 def _time_in_turns(timed: Timed, limit: float) -> list[list[float]]:
@@ -241,7 +242,8 @@ def _time_in_turns(timed: Timed, limit: float) -> list[list[float]]:
         begun = time.perf_counter()
 
         def active(times: Mapping[str, Sequence[float]]) -> Sequence[str]:
-            enough = _enough([*times.values()], time.perf_counter() - begun, limit)
+            spent = time.perf_counter() - begun
+            enough = _enough([*times.values()], spent, limit)
             if enough:
                 return []
             return [*runs]

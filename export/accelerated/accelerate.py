@@ -110,7 +110,8 @@ class AcceleratedDescriptor(Accelerated):
             raise NystraError(f"got a {type(descriptor).__name__}, expected a descriptor")
         call = TraceableCall(descriptor._call_fn)
         _, outputs = ports_of(descriptor)
-        super().__init__(PaddedNetwork(descriptor.model, Sides(), outputs, call), request)
+        padded = PaddedNetwork(descriptor.model, Sides(), outputs, call)
+        super().__init__(padded, request)
         facts = copy.copy(descriptor)
         facts._model = None
         self._frozen.descriptor = copy.deepcopy(facts)

@@ -49,7 +49,8 @@ def choose(problem: Problem) -> tuple[Engine | None, Acceleration]:
     seconds = read_figures(key) if backend == AUTO else {}
     remembered = {MODULE, *names} >= seconds.keys() >= {MODULE}
     if remembered:  # the others are opened only if the fastest one does not work any more
-        fastest = [name for name in names if name == min(seconds, key=seconds.__getitem__)]
+        quickest = min(seconds, key=seconds.__getitem__)
+        fastest = [name for name in names if name == quickest]
         engines, reasons = _open(problem, file, fastest)
         remembered = engines.keys() == {*fastest}
     if not remembered:

@@ -90,7 +90,8 @@ class _Frozen:
                     raise
                 report = Acceleration(MODULE, reasons={AUTO: str(error)})
             if report.reasons and report.seconds.keys() <= {MODULE}:
-                self._warn("; ".join(dict.fromkeys(report.reasons.values())))
+                reasons = dict.fromkeys(report.reasons.values())
+                self._warn("; ".join(reasons))
             self.report = report
 
 
@@ -122,7 +123,8 @@ class Accelerated(nn.Module):
         Raises:
             NystraError: It cannot be copied.
         """
-        vars(self)["_frozen"] = type(self)(module, self._frozen.request)._frozen
+        accelerated = type(self)(module, self._frozen.request)
+        vars(self)["_frozen"] = accelerated._frozen
         return self
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]

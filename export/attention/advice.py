@@ -115,4 +115,5 @@ def improvements(network: nn.Module, resolved: Mapping[str, Mechanism], worst: s
         and not find_unsupported_reason(other, site.module)
     ]
     tries = [f"full attention there (`keep_full` {worst})"]
-    return ", ".join([*tries, *filter(None, [planned.advice]), *served])
+    advice = [planned.advice] if planned.advice else []
+    return ", ".join([*tries, *advice, *served])

@@ -183,7 +183,8 @@ def _shape_of(
 
 def _products(node: ir.Node, shapes: Shapes) -> int:
     shapes_read = [_shape_of(value, shapes, ()) for value in node.inputs]
-    elements = math.prod(_shape_of(node.outputs[0], shapes, (0,)))
+    shape = _shape_of(node.outputs[0], shapes, (0,))
+    elements = math.prod(shape)
     kind = node.op_type
     if kind in _PRODUCTS and shapes_read[0]:
         across = node.attributes.get("transA")

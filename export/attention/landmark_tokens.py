@@ -83,7 +83,8 @@ def _pool(side: int, parts: int, like: Tensor) -> Tensor:
     begin = part * side // parts
     end = ((part + 1) * side + parts - 1) // parts
     inside = (place >= begin) & (place < end)
-    return inside.to(like.dtype) / (end - begin).to(like.dtype)
+    sizes = (end - begin).to(like.dtype)
+    return inside.to(like.dtype) / sizes
 
 
 def _attend(

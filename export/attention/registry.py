@@ -21,7 +21,9 @@ MECHANISMS: dict[str, str] = {
 """Name, which is also the folder -> class in its ``parameters.py``."""
 
 
-PRESETS: dict[str, tuple[str, str]] = {"nystra-published": ("nystra", "NystraPublished")}
+PRESETS: dict[str, tuple[str, str]] = {
+    "nystra-published": ("nystra", "NystraPublished"),
+}
 """Name of parameters with a name -> folder of the mechanism, and class in its ``parameters.py``."""
 
 
@@ -67,7 +69,10 @@ def refuse_foreign(key: str, text: str, kind: type[Mechanism]) -> None:
     """
     if key in kind.list_options():
         return
-    users = [name for name in mechanism_names() if key in mechanism_class(name).list_options()]
+    users = []
+    for name in mechanism_names():
+        if key in mechanism_class(name).list_options():
+            users.append(name)
     if users:
         raise NystraError(f"{text} does not apply to {kind.name}: it is for {' or '.join(users)}")
     declared = ", ".join(kind.list_options()) or "no parameters"

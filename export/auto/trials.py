@@ -98,7 +98,8 @@ class Trials:
             for port, array in feeds.items()
         }
         held_out = self._images.held_out
-        key = self.key({"": plan}, samples=state_sha256(samples), held_out=held_out)
+        sha256 = state_sha256(samples)
+        key = self.key({"": plan}, samples=sha256, held_out=held_out)
         changes = read_figures(key) or self._measure(plan)
         remember_figures(key, "the changes by a plan", changes)
         return changes

@@ -52,7 +52,8 @@ class NodeWriter:
 
     def constant(self, name: str, values: Any) -> str:
         """Add a constant, and return its name."""
-        self._graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
+        tensor = numpy_helper.from_array(np.asarray(values), name)
+        self._graph.initializer.append(tensor)
         return name
 
     def show(

@@ -53,7 +53,8 @@ def infer(
         if str(value.name) in feeds:
             name = str(value.name)
             kind = int(value.dtype or ir.DataType.FLOAT)
-            proto.graph.input.append(make(name, kind, feeds[name].shape))
+            array = feeds[name]
+            proto.graph.input.append(make(name, kind, array.shape))
             types[name] = kind
     for value in model.graph.initializers.values():
         tensor = value.const_value

@@ -201,7 +201,8 @@ class PartRunner:
         if self.bounded and sum(map(_bytes, values.values())) > MOST_BYTES:
             raise TooLargeError(_TOO_LARGE)
         feeds = {name: values[name] for name in part.takes}
-        return self.run_session(self.session(part, feeds, optimized=optimized), part, feeds)
+        session = self.session(part, feeds, optimized=optimized)
+        return self.run_session(session, part, feeds)
 
     def run_session(
         self,

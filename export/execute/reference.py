@@ -25,7 +25,8 @@ def compute_node(node: onnx.NodeProto, inputs: Sequence[Array | None], opset: in
     del nameless.metadata_props[:]
     names = enumerate(node.input)
     nameless.input[:] = [f"i{place}" if name else "" for place, name in names]
-    nameless.output[:] = [f"o{place}" for place in range(len(node.output))]
+    places = range(len(node.output))
+    nameless.output[:] = [f"o{place}" for place in places]
     feeds = {f"i{place}": array for place, array in enumerate(inputs) if array is not None}
     evaluator = _open_reference(nameless.SerializeToString(), opset)
     results = evaluator.run(None, feeds, attributes={})

@@ -128,7 +128,8 @@ def as_tensor(array: Array) -> Tensor:
         np.uint32,
         np.uint64,
     ):
-        array = array.astype(np.int64 if array.dtype.kind == "u" else np.float32)
+        wide = np.int64 if array.dtype.kind == "u" else np.float32
+        array = array.astype(wide)
     return torch.from_numpy(array)
 
 
@@ -168,7 +169,8 @@ def infer_sizes(model: ir.Model, feeds: Mapping[str, Array]) -> Sized:
         pass
     sized._constants.update(folding.values())
     if folding.large:
-        sized._large = _Large(PartRunner(model), list(folding.large.values()))
+        large = list(folding.large.values())
+        sized._large = _Large(PartRunner(model), large)
     complete = not model.functions
     for node in graph:
         if node not in folding.results:

@@ -42,7 +42,8 @@ def write_metadata(model: onnx.ModelProto, metadata: ModelMetadata) -> None:
         if entry.key not in own:
             entries[entry.key] = entry.value
     del model.metadata_props[:]
-    for key, value in sorted((entries | metadata.entries()).items()):
+    entries |= metadata.entries()
+    for key, value in sorted(entries.items()):
         model.metadata_props.add(key=key, value=value)
     model.producer_name = "nystra"
     model.producer_version = __version__

@@ -75,7 +75,8 @@ def validation_sizes(facts: Facts) -> list[Size]:
         (two + 3, max(minimum, cell + cell // 2 - 1)),
         (max(minimum, cell // 2 + 1), two + cell // 2),
     ]
-    if max((*(facts.window or ()), facts.size_multiple)) >= _LARGE_SIDE:
+    largest = max((*(facts.window or ()), facts.size_multiple))
+    if largest >= _LARGE_SIDE:
         sizes = [
             (two, one),
             (one + 3, max(minimum, cell - 5)),
@@ -173,7 +174,8 @@ def _photograph(port: Port, pixels: Pixels, size: Size) -> Pixels:
 
 def _mirror(port: Port, pixels: Pixels, size: Size) -> Pixels:
     image = _planes(pixels, port.channels or 3)
-    return _crop_batch(image[:, :, :, ::-1], port.shape(size))
+    mirrored = image[:, :, :, ::-1]
+    return _crop_batch(mirrored, port.shape(size))
 
 
 def _example(port: Port, _pixels: Pixels, size: Size) -> Pixels:
@@ -182,7 +184,8 @@ def _example(port: Port, _pixels: Pixels, size: Size) -> Pixels:
 
 def _frames(port: Port, pixels: Pixels, size: Size) -> Pixels:
     batch, frames, *shape = port.shape(size)
-    still = _crop_batch(_planes(pixels, port.channels or 3), (batch, *shape))
+    image = _planes(pixels, port.channels or 3)
+    still = _crop_batch(image, (batch, *shape))
     rolled = [np.roll(still, place, axis=-1) for place in range(frames)]
     return np.stack(rolled, axis=1)
 
@@ -209,7 +212,8 @@ def _planes(pixels: Pixels, channels: int) -> Pixels:
     if channels == 1 and pixels.shape[2] != 1:
         pixels = pixels.mean(axis=2, keepdims=True)
     elif pixels.shape[2] != channels:
-        pixels = np.repeat(pixels[:, :, :1], channels, axis=2)
+        first = pixels[:, :, :1]
+        pixels = np.repeat(first, channels, axis=2)
     levels = np.round(pixels * 255.0) / 255.0
     image = levels.transpose(2, 0, 1)[None]
     return np.ascontiguousarray(image, dtype=np.float32)

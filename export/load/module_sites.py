@@ -98,7 +98,8 @@ def _with_sites(loaded: LoadedModel, sited: GraphNetwork, result: SearchResult) 
     """Return a loaded network with its graph in its place; the export needs no other trace."""
     named = _with_unserved(loaded, describe_unreplaced(result.attentions))
     window = common_window(sited) if result.replacements else named.facts.window
-    return replace(named, network=sited, facts=replace(named.facts, window=window))
+    facts = replace(named.facts, window=window)
+    return replace(named, network=sited, facts=facts)
 
 
 def _of_two_multiples(loaded: LoadedModel, opset: int) -> LoadedModel | None:
@@ -185,7 +186,8 @@ def find_sited_graph(
     except Exception as error:  # noqa: BLE001 - equal modules may differ: without them
         fault = trace_fault(error)  # the error itself would keep the first graph's memory
     progress(f"find attention without reuse of equal modules: {fault}")
-    return _search(loaded, facts, trace_network(loaded.network, facts, opset, once=False))
+    graph = trace_network(loaded.network, facts, opset, once=False)
+    return _search(loaded, facts, graph)
 
 
 def _search(

@@ -189,9 +189,11 @@ def _ports(path: Path, session: Session) -> list[Port]:
             continue
         other = _beside_image(path, port)
         if port.axes == IMAGE_AXES:
-            other = replace(other, own_size=sides[port.name] != sides[image.name])
+            own_size = sides[port.name] != sides[image.name]
+            other = replace(other, own_size=own_size)
         others.append(other)
-    return [replace(image, role="image", dtype="float32", own_size=False), *others]
+    image = replace(image, role="image", dtype="float32", own_size=False)
+    return [image, *others]
 
 
 def _beside_image(path: Path, port: Port) -> Port:
@@ -292,10 +294,12 @@ def _other(run: _Trial, result: Port) -> Facts:
     steps = {}
     for axis in SIDES:
         if axis not in image.lengths:
-            steps[axis] = _step(run, replace(image, lengths=lengths), side, axis)
+            part = replace(image, lengths=lengths)
+            steps[axis] = _step(run, part, side, axis)
     fixed = {axis: side[axis] for axis, step in steps.items() if step is None}
     free_steps = [step for step in steps.values() if step is not None]
-    image = replace(image, lengths=lengths | fixed, multiple=max(free_steps, default=1))
+    multiple = max(free_steps, default=1)
+    image = replace(image, lengths=lengths | fixed, multiple=multiple)
     classes = {"classes": output.shape[-1]}
     is_logits = result.axes == LOGITS_AXES
     axes = ARRAY_AXES[:1] + ARRAY_AXES[1 - output.ndim :]
@@ -316,7 +320,8 @@ def _first_size(run: _Trial, image: Port) -> tuple[dict[str, int], Array]:
     for side in _OTHER_SIDES:
         size = {axis: image.lengths.get(axis, side) for axis in SIDES}
         try:
-            return size, run(np.full(image.shape(size), 0.5, np.float32))
+            gray = np.full(image.shape(size), 0.5, np.float32)
+            return size, run(gray)
         except NystraError as error:
             failure = error
     raise NystraError(f"a trial run of {run.path} failed: {failure}")

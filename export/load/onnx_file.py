@@ -155,7 +155,8 @@ def _search(
     if static is not None:
         facts = fix_facts(facts, static)
         sizes = ()
-        first = at_shapes(model, {port.name: port.shape({}) for port in facts.inputs})
+        shapes = {port.name: port.shape({}) for port in facts.inputs}
+        first = at_shapes(model, shapes)
         _with_shapes(source, first)
     if not any(
         "Softmax" in node.op_type or "Attention" in node.op_type or node.op_type == "Exp"

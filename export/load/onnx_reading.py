@@ -123,7 +123,8 @@ def _complete(path: Path, tensor: TensorProto, data: dict[str, Path]) -> None:
         )
     count = math.prod(tensor.dims)
     sides = [side or 1 for side in tensor.dims]
-    if min(tensor.dims, default=0) < 0 or math.prod(sides) > MOST_ELEMENTS:
+    has_negative = min(tensor.dims, default=0) < 0
+    if has_negative or math.prod(sides) > MOST_ELEMENTS:
         shape = join_sides(tensor.dims)
         raise NystraError(
             f"{where} is declared as {shape}, expected at most {MOST_ELEMENTS} elements"

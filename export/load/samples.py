@@ -53,7 +53,8 @@ def choose_samples(
     facts, paths = loaded.facts, calibration_images(folder)
     side = sample_side(facts)
     crops, count, coarse = _effort(loaded, side, len(paths))
-    paths = [paths[len(paths) * index // count] for index in range(count)]
+    total = len(paths)
+    paths = [paths[total * index // count] for index in range(count)]
     samples: dict[str, Feeds] = {}
     held_out: list[str] = []
     last = min(len(paths), _STRIDE) - 1
@@ -70,7 +71,8 @@ def choose_samples(
             f"`calibrate` {folder} holds one image, too small for two crops of {side}x{side}: "
             "give more images, some of which are held out to verify the plan"
         )
-    return Images(samples, tuple(held_out), tuple(path.name for path in out), coarse)
+    names_out = tuple(path.name for path in out)
+    return Images(samples, tuple(held_out), names_out, coarse)
 
 
 def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:

@@ -112,7 +112,8 @@ def at_shapes(model: ir.Model, shapes: Mapping[str, Shape]) -> Sized:
     """
     feeds: dict[str, Array] = {}
     for value in inputs_of(model):
-        shape, dtype = shapes[str(value.name)], ir.DataType(kind_of(value))
+        shape = shapes[str(value.name)]
+        dtype = ir.DataType(kind_of(value))
         noise = np.random.default_rng(0).random(shape, np.float32)
         feeds[str(value.name)] = noise.astype(dtype.numpy())
     return infer_sizes(model, feeds)

@@ -103,7 +103,8 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
 
 def _read_fixed_shape(path: Path, name: str) -> Shape | None:
     graph = onnx.load(str(path), load_external_data=False).graph
-    first = next((value for value in graph.input if value.name == name), None)
+    inputs = [value for value in graph.input if value.name == name]
+    first = inputs[0] if inputs else None
     if first is None:
         return None
     lengths = tuple(dim.dim_value for dim in first.type.tensor_type.shape.dim)

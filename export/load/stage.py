@@ -77,7 +77,8 @@ class Prepared:
     def traced_images(self) -> list[Feeds]:
         """The inputs of `traced` for each calibration image: a sufficiently large crop."""
         facts = self.traced.facts
-        return list(calibration_feeds(facts, self.options.calibrate, sample_side(facts)).values())
+        side = sample_side(facts)
+        return list(calibration_feeds(facts, self.options.calibrate, side).values())
 
     @property
     def opset(self) -> int:
@@ -130,7 +131,8 @@ def prepare(source: Path | OwnNetwork, options: ExportOptions, progress: Progres
     # The default one converts no ONNX file.
     is_asked = requested is not None or options.opset != OPSET
     opset = options.opset if is_asked else None
-    traced = loaded = load_fixed(source, plan, options.hyper, options.static, progress, opset)
+    traced = load_fixed(source, plan, options.hyper, options.static, progress, opset)
+    loaded = traced
     trained = load_trained_window(loaded, options.hyper)
     if options.with_preprocessing:
         loaded = with_preprocessing(traced)

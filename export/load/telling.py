@@ -107,10 +107,12 @@ def find_telling_inputs(
     inputs: list[Telling] = []
     operations = 0.0
     fewest = _FEWEST if changed else _FEWEST - 1
-    for place, (height, width) in enumerate(_sides(facts, step, changed=changed)):
+    sides = _sides(facts, step, changed=changed)
+    for place, (height, width) in enumerate(sides):
         size = facts.size(height, width)
         several = batch if place == 0 or parameters < _SMALL else 1
-        pixels = math.prod(-(-size[axis] // 8) * 8 for axis in SIDES)
+        padded = [-(-size[axis] // 8) * 8 for axis in SIDES]
+        pixels = math.prod(padded)
         operations += several * (parameters * pixels + quadratic * pixels**2)
         if place >= fewest and operations > _OPERATIONS:
             break
@@ -121,7 +123,8 @@ def find_telling_inputs(
         joined = {}
         for name in images[0]:
             joined[name] = np.concatenate([feeds[name] for feeds in images])
-        inputs.append(Telling(joined, ", ".join(name for name, _ in names)))
+        content = ", ".join(name for name, _ in names)
+        inputs.append(Telling(joined, content))
     return inputs
 
 
@@ -181,13 +184,15 @@ def _photograph(path: Path) -> Pixels:
 
 
 def _flat(value: float) -> Pixels:
-    return np.full((2 * _LONG, 2 * _LONG, 3), value, np.float32)
+    shape = (2 * _LONG, 2 * _LONG, 3)
+    return np.full(shape, value, np.float32)
 
 
 def _checkerboard() -> Pixels:
     rows, columns = np.indices((2 * _LONG, 2 * _LONG))
     parity = (rows + columns) % 2
-    board: Pixels = np.repeat(parity[:, :, None], 3, axis=2).astype(np.float32)
+    colors = np.repeat(parity[:, :, None], 3, axis=2)
+    board: Pixels = colors.astype(np.float32)
     return board
 
 
@@ -219,4 +224,5 @@ def _feeds(facts: Facts, make: _Maker, size: Size) -> Feeds:
 
 def split(feeds: Feeds, images: Sequence[int]) -> Feeds:
     """Return the inputs of some images of a batch."""
-    return {name: array[list(images)] for name, array in feeds.items()}
+    places = list(images)
+    return {name: array[places] for name, array in feeds.items()}

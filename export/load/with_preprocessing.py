@@ -96,7 +96,8 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
 def prepare_feeds(feeds: Feeds, preprocessing: Preprocessing) -> Feeds:
     """Return the inputs of a network, by name, for images (B, C, H, W) in 0..1 as the first."""
     (name, image), *others = feeds.items()
-    prepared: Pixels = Preparation(preprocessing).prepare(torch.from_numpy(image)).numpy()
+    tensor = Preparation(preprocessing).prepare(torch.from_numpy(image))
+    prepared: Pixels = tensor.numpy()
     return {name: prepared} | dict(others)
 
 

@@ -149,7 +149,8 @@ def _list_suffixes(prepared: Prepared) -> list[str]:
     if loaded.retargeted and loaded.facts.window is not None:
         sides = dict.fromkeys(loaded.facts.window)  # once where all are the same
         suffixes.append("w" + join_sides(sides))
-    form = {"attached": "", "none": "bare", "inline": "inline"}[prepared.options.functions]
+    forms = {"attached": "", "none": "bare", "inline": "inline"}
+    form = forms[prepared.options.functions]
     if prepared.target is not None and prepared.target.finish is not None:
         form = prepared.target.name
     if form:

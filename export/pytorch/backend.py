@@ -36,7 +36,8 @@ def register_torch(checkpoint: Path | None, hyper: Mapping[str, Any]) -> None:
     every = frozenset().union(*precisions)
     for name, way in TORCH_BACKENDS.items():
         facts = {"checkpoint": checkpoint, "hyper": dict(hyper), **way}
-        register_backend(name, type(name, (TorchBackend,), {**facts, "precisions": every}))
+        attributes = {**facts, "precisions": every}
+        register_backend(name, type(name, (TorchBackend,), attributes))
 
 
 class TorchBackend(Backend):

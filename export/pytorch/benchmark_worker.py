@@ -19,7 +19,8 @@ def open_network(request: Mapping[str, Any]) -> Opened:
         BackendUnavailableError: There is no checkpoint to run, or PyTorch finds no GPU.
     """
     checkpoint = request["checkpoint"]
-    register_torch(None if checkpoint is None else Path(checkpoint), request.get("hyper") or {})
+    path = None if checkpoint is None else Path(checkpoint)
+    register_torch(path, request.get("hyper") or {})
     return open_session(request)
 
 

@@ -283,7 +283,8 @@ def _add_row(
     top, left = find_largest_change(row.difference[:, :, 0], scale)
     place = (slice(top, top + _ZOOMED), slice(left, left + _ZOOMED))
     part = _ZOOMED // scale
-    source = row.source[top // scale :, left // scale :][:part, :part]
+    input_part = row.source[top // scale :, left // scale :]
+    source = input_part[:part, :part]
     crops = [("input", source)]
     for text, cell in cells:
         crops.append((text.split(",")[0], cell[place]))
@@ -298,6 +299,7 @@ def find_largest_change(difference: Array, scale: int) -> tuple[int, int]:
     height, width = (min(_ZOOMED, side) for side in difference.shape)
     right = sums[height:, width:] - sums[:-height, width:]
     parts = right - sums[height:, :-width]
-    parts = (parts + sums[:-height, :-width])[::scale, ::scale]
+    parts = parts + sums[:-height, :-width]
+    parts = parts[::scale, ::scale]
     top, left = np.unravel_index(int(parts.argmax()), parts.shape)
     return int(top) * scale, int(left) * scale

@@ -82,7 +82,8 @@ def user_scenes(
         image = read_image(source)
         truth = read_image(target).pixels
         arrays, _ = auxiliary.read(source, image.size)
-        holes = [arrays[port.name] for port in restorer.auxiliary if port.role == "mask"]
+        masks = [port.name for port in restorer.auxiliary if port.role == "mask"]
+        holes = [arrays[name] for name in masks]
         rows, columns = place = _middle(image.size, side, *holes[:1])
         for port in restorer.auxiliary:
             if not port.has_sides:

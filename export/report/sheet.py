@@ -44,7 +44,8 @@ class SheetRow:
             return "full attention", self.exact
         if self.truth is not None:
             return "truth", self.truth
-        same = self.resized.shape[:2] == self.scene.pixels.shape[:2]
+        sides = self.scene.pixels.shape[:2]
+        same = self.resized.shape[:2] == sides
         return ("input" if same else "Lanczos"), self.resized
 
     @property
@@ -146,7 +147,8 @@ def _color(image: Pixels) -> Pixels:
 def _resize(image: Pixels, exported: Pixels) -> Pixels:
     planes = np.moveaxis(_color(image), 2, 0)
     size = (exported.shape[0], exported.shape[1])
-    return np.stack([resize_plane(plane, size) for plane in planes], axis=2)
+    resized = [resize_plane(plane, size) for plane in planes]
+    return np.stack(resized, axis=2)
 
 
 def _prepare_shown(scene: Scene, restorer: Restorer) -> Pixels:

@@ -54,7 +54,8 @@ def suggestion(
     sites = {}
     for site in find_sites(network):
         module = site.module
-        if not isinstance(module, WindowSite) or not isinstance(resolved[site.path], Full):
+        is_full = isinstance(resolved[site.path], Full)
+        if not isinstance(module, WindowSite) or not is_full:
             continue
         is_large = min(module.geometry.window) >= MIN_WINDOW and not module.geometry.overlapping
         if is_large and not find_unsupported_reason(Cluster(), module):

@@ -110,7 +110,9 @@ def find_attention(
             that size too if an attention has one window at both others.
     """
     second = None if other is None else Provenance(other).run(model.graph).layouts
-    varying = frozenset[str]() if other is None else find_varying(model.graph, sized, other)
+    varying = frozenset[str]()
+    if other is not None:
+        varying = find_varying(model.graph, sized, other)
     run = Provenance(sized, varying).run(model.graph)
     readings = _read_layouts(run, second)
     if other is not None:
@@ -132,7 +134,8 @@ def find_attention(
         for one in unmatched
     ]
     changing = any(reading.agreed.changing for reading in readings)
-    narrow = any(r.layout.is_narrow and r.layout.masked == "other" for r in readings)
+    layouts = [reading.layout for reading in readings]
+    narrow = any(layout.is_narrow and layout.masked == "other" for layout in layouts)
     return SearchResult(tuple(passed), tuple(attentions), changing, narrow)
 
 

@@ -133,7 +133,8 @@ class GraphNetwork(nn.Module):
         """Return values of the graph with its own attention by name."""
         model = self.source.graph_model
         runner = PartRunner(model)
-        return compute_values(list(model.graph), list(names), runner, self.feeds(images))
+        feeds = self.feeds(images)
+        return compute_values(list(model.graph), list(names), runner, feeds)
 
     def feeds(self, images: Sequence[Tensor], *, wide: bool = False) -> Values:
         """Return inputs as onnxruntime takes them, by name; half precision as float32 if wide."""
@@ -171,7 +172,8 @@ class GraphNetwork(nn.Module):
         wide: bool,
     ) -> SitedRunner:
         sessions = self._shared["sessions"]
-        key = (tuple(item.output.name for item in planned), double, self._rounding)
+        outputs = tuple(item.output.name for item in planned)
+        key = (outputs, double, self._rounding)
         if key not in sessions:
             model = self.source.graph_model
             nodes = insert_replacements(list(model.graph), planned, results)
@@ -224,5 +226,6 @@ def is_continuous(network: nn.Module) -> bool:
 
 def _selects(node: ir.Node) -> bool:
     to = node.attributes.get("to") if node.op_type == "Cast" else None
-    counted = to is not None and not ir.DataType(to.as_int()).is_floating_point()
+    kind = None if to is None else ir.DataType(to.as_int())
+    counted = kind is not None and not kind.is_floating_point()
     return counted or node.op_type in _SELECTING or bool(graphs_of(node))

@@ -121,7 +121,8 @@ def write_graph(
     model: ir.Model = ir.from_proto(proto)
     if facts.sides is not None:
         size = facts.test_size()
-        fix_sizes(model, {port.name: port.shape(size) for port in facts.inputs})
+        shapes = {port.name: port.shape(size) for port in facts.inputs}
+        fix_sizes(model, shapes)
         model.functions.clear()
     proto = optimize_graph(model)
     tidy(proto, facts.inputs, facts.outputs)

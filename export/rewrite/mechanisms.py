@@ -192,7 +192,8 @@ def _trace_mechanism(
         inputs = [*inputs, *tensors.values()]
         axes = [*axes, *((),) * len(tensors)]
         if tensors or None in shapes:
-            module = _Called(site, [shape is not None for shape in shapes], list(tensors))
+            has_input = [shape is not None for shape in shapes]
+            module = _Called(site, has_input, list(tensors))
         return trace_attention(module, inputs, axes, opset, has_weights=of_one_site)
     finally:
         site.implementation = before

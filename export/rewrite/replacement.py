@@ -57,7 +57,8 @@ class Replacement:
             (getattr(site, "geometry", None), getattr(site, "scale", None))
             for site in self.sites.values()
         ]
-        return repr((self.shapes, geometries, [node.op_type for node in self.own]))
+        operators = [node.op_type for node in self.own]
+        return repr((self.shapes, geometries, operators))
 
 
 def collect_replacement(
@@ -86,7 +87,8 @@ def collect_replacement(
         for value in find_reads(node)
         if value not in new and not is_stored(value)
     )
-    borders = {value for node in nodes if node.op_type != "Shape" for value in find_reads(node)}
+    computing = [node for node in nodes if node.op_type != "Shape"]
+    borders = {value for node in computing for value in find_reads(node)}
     own, border_inputs = _find_own_nodes(builder.graph, target, borders - new, builder.sized)
     inputs = tuple(dict.fromkeys([*read, *border_inputs]))
     shapes = [_list_shapes(builder.sized, inputs)]

@@ -95,11 +95,13 @@ class FoundMap(MapSite):
         maps = []
         for part in packed.split(widths, dim=-1):
             by_head = part.unflatten(-1, (self.heads, -1))
-            maps.append(by_head.permute(0, 3, 4, 1, 2).flatten(0, 1))
+            maps_of_heads = by_head.permute(0, 3, 4, 1, 2)
+            maps.append(maps_of_heads.flatten(0, 1))
         q, k, v = maps
         out = self.attend(q, k, v)
         out = out.unflatten(0, (-1, self.heads))
-        back: Tensor = out.permute(0, 3, 4, 1, 2).flatten(3)
+        by_pixel = out.permute(0, 3, 4, 1, 2)
+        back: Tensor = by_pixel.flatten(3)
         return back
 
 
@@ -201,7 +203,9 @@ def make_map_site(
     grid = layout.step != (1, 1)
     if epsilon is None:
         return FoundWindows(geometry, table, grid=grid)
-    scales = layout.scale if isinstance(layout.scale, Tensor) else torch.ones(layout.heads)
+    scales = torch.ones(layout.heads)
+    if isinstance(layout.scale, Tensor):
+        scales = layout.scale
     scales = scales.to(dtype)
     return FoundWindows(geometry, table, grid=grid, logit_scale=scales, epsilon=epsilon)
 
@@ -230,7 +234,8 @@ def _grid(window: tuple[int, ...], tokens: int, before: int) -> tuple[int, ...]:
 
 def _gather_windows(x: Tensor, rows: int, columns: int) -> Tensor:
     """Return a map with its windows of every n-th row and column reordered to adjacent ones."""
-    cells = x.unflatten(2, (columns, -1)).unflatten(1, (rows, -1))
+    cells = x.unflatten(2, (columns, -1))
+    cells = cells.unflatten(1, (rows, -1))
     moved = cells.permute(0, 2, 1, 4, 3, 5)
     windows: Tensor = moved.flatten(3, 4).flatten(1, 2)
     return windows
@@ -238,7 +243,8 @@ def _gather_windows(x: Tensor, rows: int, columns: int) -> Tensor:
 
 def _spread_windows(x: Tensor, rows: int, columns: int) -> Tensor:
     """Return a map with the order of `_gather_windows` undone."""
-    cells = x.unflatten(2, (-1, columns)).unflatten(1, (-1, rows))
+    cells = x.unflatten(2, (-1, columns))
+    cells = cells.unflatten(1, (-1, rows))
     moved = cells.permute(0, 2, 1, 4, 3, 5)
     x_map: Tensor = moved.flatten(3, 4).flatten(1, 2)
     return x_map

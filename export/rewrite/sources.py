@@ -166,7 +166,8 @@ def make_zero_inputs(model: ir.Model, shapes: Mapping[str, Shape]) -> dict[str, 
     for value in inputs_of(model):
         name = str(value.name)
         if name in shapes:
-            feeds[name] = np.zeros(shapes[name], ir.DataType(kind_of(value)).numpy())
+            dtype = ir.DataType(kind_of(value)).numpy()
+            feeds[name] = np.zeros(shapes[name], dtype)
     return feeds
 
 
@@ -177,7 +178,8 @@ def as_value(tensor: Tensor, kind: int) -> OrtValue:
         array = bits.numpy().view(np.uint16)
         return copy_to_ort(array, kind)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
-    return copy_to_ort(tensor.detach().numpy().astype(dtype, copy=False))
+    array = tensor.detach().numpy()
+    return copy_to_ort(array.astype(dtype, copy=False))
 
 
 def as_tensor(value: OrtValue) -> Tensor:

@@ -53,7 +53,8 @@ def put_tokens(
         if core.mask is not None:
             bias = _read_mask(builder, core)
         elif core.by_data or core.by_size or not is_zero(as_number(core.beta)):
-            bias = tokens.biases(_replay_addends(builder, places.run, core), _weights(core))
+            addends = _replay_addends(builder, places.run, core)
+            bias = tokens.biases(addends, _weights(core))
         q = tokens.scale(tokens.stack(core.q, core.q_as))
         k = tokens.stack(core.k, core.k_as)
         v = tokens.stack(core.v, core.v_as)
@@ -189,11 +190,13 @@ class _Tokens:
         if self.direct:
             each = factors.reshape(self.core.groups)
             if bool((each == each[:1]).all()):
-                return self._times(q, each[0].reshape(-1, 1, 1))
+                one = each[0].reshape(-1, 1, 1)
+                return self._times(q, one)
         if self.builder.free:
             raise NotOnMap("factors of heads in another order than the heads")
         if self.direct:
-            return self._times(q, factors.reshape(*self.core.groups, 1, 1))
+            by_group = factors.reshape(*self.core.groups, 1, 1)
+            return self._times(q, by_group)
         return self._times(q, factors.reshape(-1, 1, 1, 1))
 
     def _times(self, q: ir.Value, factor: Tensor) -> ir.Value:
@@ -207,11 +210,13 @@ class _Tokens:
         axes = range(len(read.order))
         inverse = [read.order.index(axis) for axis in axes]
         if read.heads:
-            return builder.reshape(builder.transpose(out, inverse), (0, 0, -1))
+            moved = builder.transpose(out, inverse)
+            return builder.reshape(moved, (0, 0, -1))
         if not self.direct:
             shape = builder.lengths(self.core.out)
             first, rows, columns = read.sizes(shape)
-            if rows != read.sizes(builder.others(self.core.out))[1]:
+            others = builder.others(self.core.out)
+            if rows != read.sizes(others)[1]:
                 rows = tuple(self._rows(self.core.q, self.core.q_as))
             leading = self._find_leading(first)
             out = builder.reshape(out, (*leading, *rows, *columns))
@@ -223,7 +228,8 @@ class _Tokens:
             return list(first)
         if len(first) == 1:
             return [-1]
-        q_groups = self.core.q_as.sizes(self.builder.lengths(self.core.q))[0]
+        q_shape = self.builder.lengths(self.core.q)
+        q_groups = self.core.q_as.sizes(q_shape)[0]
         if q_groups != first:
             raise NotOnMap("its result has other axes than its queries")
         axes = self.core.q_as.order[: len(first)]
@@ -255,7 +261,8 @@ def _empty_rows(
     lowest = builder.constant(torch.tensor(-math.inf), core.q)
     last_axis = torch.tensor([-1])
     highest = builder.op("ReduceMax", bias, last_axis, keepdims=1)
-    return builder.op("Where", builder.op("Equal", highest, lowest), zero, out)
+    empty = builder.op("Equal", highest, lowest)
+    return builder.op("Where", empty, zero, out)
 
 
 def _replay_addends(builder: SiteBuilder, run: Provenance, core: Attention) -> ir.Value:

@@ -55,7 +55,8 @@ def put_on_map(
         for target in targets:
             if target is not core.out:
                 writer.forms[target] = rewrite_form(writer, target)
-        out = writer.write_back(targets[-1], writer.write_multiplied(targets[-1]))
+        form = writer.write_multiplied(targets[-1])
+        out = writer.write_back(targets[-1], form)
     return targets[-1], out, [result for result in others if result not in writer.other_sites]
 
 

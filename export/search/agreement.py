@@ -67,7 +67,8 @@ def agreement(first: Layout, second: Layout | None) -> Agreement:
     if not _equal(first.table, second.table):
         return Agreement("its biases change with the image size", same_tokens=same_tokens)
     lengths = zip(first.window, first.map[1:], second.window, second.map[1:], strict=False)
-    return Agreement(changing=equal, one_window=any(len({*axis}) == 1 for axis in lengths))
+    one_window = any(len(set(axis)) == 1 for axis in lengths)
+    return Agreement(changing=equal, one_window=one_window)
 
 
 def _alike(first: Layout, second: Layout) -> bool:

@@ -67,7 +67,8 @@ def longer_sizes(graph: ir.Graph, sized: Sized, other: Sized) -> list[list[Shape
     shapes = {name: sized.shapes[name] for name in names if name in sized.data}
     pairs = set[tuple[int, int]]()
     for name, shape in shapes.items():
-        sides = zip(shape[1:], other.shapes[name][1:], strict=True)
+        others = other.shapes[name]
+        sides = zip(shape[1:], others[1:], strict=True)
         pairs.update(pair for pair in sides if pair[0] != pair[1])
     listed = []
     for pair in sorted(pairs):
@@ -121,7 +122,8 @@ def grow_evenly(terms: Sequence[Tensor]) -> bool:
 
 
 def _count_values(term: Tensor) -> tuple[Tensor, Tensor]:
-    rounded = (term.double().clamp(-_ANY_MASK, _ANY_MASK) * 1e5).round()
+    finite = term.double().clamp(-_ANY_MASK, _ANY_MASK)
+    rounded = (finite * 1e5).round()
     values, counts = rounded.unique(return_counts=True)
     return values, counts
 
@@ -184,4 +186,5 @@ def _move_elements(node: ir.Node, sized: Sized, varying: dict[str, Tensor]) -> l
             return []
         else:
             parts.append(torch.from_numpy(np.array(fixed.numpy())))
-    return rule.move(node, parts, [out for out in outs if out is not None])
+    shapes = [out for out in outs if out is not None]
+    return rule.move(node, parts, shapes)

@@ -192,7 +192,8 @@ def rectangle(y: Tensor, x: Tensor) -> tuple[int, int, bool] | None:
             continue
         outer_grid = outer.view(len(outer), -1, length)
         inner_grid = inner.view(len(inner), -1, length)
-        equal_along = bool((outer_grid == outer_grid[:, :, :1]).all())
+        first_of_run = outer_grid[:, :, :1]
+        equal_along = bool((outer_grid == first_of_run).all())
         equal_across = bool((inner_grid == inner_grid[:, :1]).all())
         if equal_along and equal_across:
             count = outer.shape[1] // length
@@ -290,7 +291,8 @@ def _read_runs(
     if any(len(side) > 1 for side in shifts) or not covers_map:
         layout.unread(layout.kind, "its windows overlap or start at irregular positions")
         return
-    layout.shift = (shifts[0].pop(), shifts[1].pop())
+    down, right = shifts
+    layout.shift = (down.pop(), right.pop())
 
 
 def _read_keys(layout: Layout, rows: Tensor, core: Attention) -> None:

@@ -141,7 +141,8 @@ class Provenance:
         others = [at for at in step.data() if at not in moving]
         none: list[Score | None] = [None] * len(step.outs)
         if others:
-            return [torch.tensor(MOVED).expand(out) for out in step.outs], none
+            moved_places = [torch.tensor(MOVED).expand(out) for out in step.outs]
+            return moved_places, none
         move = rule.move
         if move is None:
             return combine_places(step), none

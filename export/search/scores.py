@@ -238,7 +238,8 @@ def apply_softmax(step: Step) -> Score | None:
             return None
         axis = read_integer(step.node, "axis", -1)
         rank = len(step.outs[0])
-        return _apply_softmax(score, step.node, (axis - rank if axis >= 0 else axis,))
+        from_end = axis - rank if axis >= 0 else axis
+        return _apply_softmax(score, step.node, (from_end,))
     hint = None if value is None else value.hint
     if hint not in (Hint.CONSTANT_KEYS, Hint.CONSTANT_QUERIES):
         return None
@@ -259,7 +260,8 @@ def _apply_softmax(score: Score, node: ir.Node, axes: tuple[int, ...]) -> Score:
     score = replace(score, softmax=node, axes=axes, softened=(score.number, axes))
     if score.replaced is None or score.replaced <= _ABSORBING or not isinstance(score.beta, Tensor):
         return score
-    if bool((score.beta.amax(axes) <= _LOW / 2).any()):
+    highest = score.beta.amax(axes)
+    if bool((highest <= _LOW / 2).any()):
         return score.but("all scores of some queries are replaced by a finite number")
     return score
 

@@ -76,7 +76,8 @@ def find_limits(
         own = [condition for condition in bounds if name in condition.names()]
         start, (low, high) = axes.example[name], axes.limits[name]
         below = _extend(own, name, range(start, low - 1, -1))
-        above = _extend(own, name, range(start, min(high, _LARGEST) + 1))
+        longer = range(start, min(high, _LARGEST) + 1)
+        above = _extend(own, name, longer)
         limits[name] = below, high if above == _LARGEST else above
     changed = limits.items()
     return {name: limit for name, limit in changed if limit != axes.limits[name]}

@@ -38,18 +38,21 @@ def _norm(
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Return the norm of any finite order: PyTorch's parts branch on whether the order is even."""
-    sizes = tensor.abs() if dtype is None else tensor.to(dtype).abs()
+    converted = tensor if dtype is None else tensor.to(dtype)
+    sizes = converted.abs()
     axes = axes or list(range(tensor.dim()))
     sums = (sizes**order).sum(axes, keepdim)
     different = (sizes != 0).to(sizes.dtype).sum(axes, keepdim)
     exponent = 1.0 / torch.full((), order, dtype=sizes.dtype)
-    return torch.where(torch.full((), order) == 0, different, sums**exponent)
+    is_count = torch.full((), order) == 0
+    return torch.where(is_count, different, sums**exponent)
 
 
 def _roll(tensor: Tensor, shifts: Any, axes: Any = ()) -> Tensor:
     """Return a tensor whose elements are moved cyclically."""
     if not axes:
-        return _roll(tensor.flatten(), shifts, [0]).reshape(tensor.shape)
+        rolled = _roll(tensor.flatten(), shifts, [0])
+        return rolled.reshape(tensor.shape)
     for shift, axis in zip(shifts, axes, strict=True):
         length = tensor.shape[axis]
         index = (torch.arange(length, device=tensor.device) - shift) % length
@@ -211,7 +214,8 @@ def _convert(graph: fx.Graph, node: fx.Node, value: Any, kind: torch.dtype) -> f
         convert, shape = aten._to_copy.default, value.meta["val"].shape
     with graph.inserting_before(node):
         tensor = graph.call_function(convert, (value,), {"dtype": kind})
-    tensor.meta = {**node.meta, "val": result.new_empty(shape, dtype=kind)}
+    shaped = result.new_empty(shape, dtype=kind)
+    tensor.meta = {**node.meta, "val": shaped}
     return tensor
 
 

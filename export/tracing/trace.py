@@ -101,7 +101,8 @@ def graph_of(
     names = (input_names, [port.name for port in facts.outputs])
     with _trace_plainly(), within_limit(facts.inputs):
         program, copied = program_of(network, facts, once=once)
-    axes = FreeAxes.of(program, [port.free_axes() for port in facts.inputs])
+    names_of_axes = [port.free_axes() for port in facts.inputs]
+    axes = FreeAxes.of(program, names_of_axes)
     try:
         with within_limit(facts.inputs, CONVERSION), parts_checked(axes):
             return convert_program(program, *names, opset, copied, network, fused=fused)

@@ -40,7 +40,8 @@ class DoubleRun:
         if self._network is None:
             return expected
         exact = self._network.all(arrays)
-        errors = [max_abs(own, right) for own, right in zip(expected, exact, strict=True)]
+        outputs = zip(expected, exact, strict=True)
+        errors = [max_abs(own, right) for own, right in outputs]
         pairs = zip(errors, allowed, strict=True)
         small = (error < _NO_ROUNDING * limit for error, limit in pairs)
         if not self._always and all(small):

@@ -87,7 +87,8 @@ class Fidelity:
             numbers[key] = {name: json_number(value) for name, value in figures.items()}
         sites = []
         for cost in self.sites:
-            sites.append({"path": cost.path, "error": cost.error, "guarded": cost.guarded})
+            entry = {"path": cost.path, "error": cost.error, "guarded": cost.guarded}
+            sites.append(entry)
         trained = self.trained_mean
         return {
             **numbers,
@@ -188,7 +189,8 @@ class _Probe:
         else:
             planned, share = with_share(*arguments)
             self.guarded.append(share)
-        self.difference += float(torch.sum((planned - exact).double() ** 2))
+        change = (planned - exact).double()
+        self.difference += float(torch.sum(change**2))
         self.energy += float(torch.sum(exact.double() ** 2))
         return exact
 

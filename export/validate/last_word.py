@@ -80,7 +80,8 @@ class LastWord:
                 expected.append(outputs)
                 continue
             if changed:
-                own = NetworkSession(source.exact()).all(list(feeds.values()))
+                arrays = list(feeds.values())
+                own = NetworkSession(source.exact()).all(arrays)
                 widen = partial(_by_rounding, source)
                 faults += _faults(source, case, own, outputs, "the network that was traced", widen)
             expected.append(planned.all(list(feeds.values())))
@@ -136,7 +137,8 @@ def _faults(
     widen: _Widen,
 ) -> list[str]:
     measures = [measure_for(port) for port in source.loaded.facts.outputs]
-    peaks = [_peak(measure, own) for measure, own in zip(measures, expected, strict=True)]
+    measured = zip(measures, expected, strict=True)
+    peaks = [_peak(measure, own) for measure, own in measured]
     limits = [ROUNDING * peak for peak in peaks]
     outputs = list(zip(got, expected, strict=True))
     changes = [_largest(own, right) for own, right in outputs]
@@ -214,7 +216,8 @@ def _by_rounding(
     runs = [NetworkSession(planned, torch.float64).all(arrays)]
     session = NetworkSession(planned)
     single = session.all(arrays)
-    runs += [session.all(nudged) for nudged in islice(nudge(arrays), _NUDGES)]
+    nudges = islice(nudge(arrays), _NUDGES)
+    runs += [session.all(nudged) for nudged in nudges]
     for run in runs:
         for place, (own, one) in enumerate(zip(run, single, strict=True)):
             changes[place] = max(changes[place], _FACTOR * _largest(own, one))
@@ -235,7 +238,8 @@ def _by_transform(
     feeds = list(case.feeds.values())
     pairs = list(zip(rounded.all(feeds), expected, strict=True))
     changes = []
-    for tolerance, measure, (own, right) in zip(tolerances, measures, pairs, strict=True):
+    rows = zip(tolerances, measures, pairs, strict=True)
+    for tolerance, measure, (own, right) in rows:
         least = tolerance.minimum * _peak(measure, right)
         changes.append(max(least, tolerance.factor * _largest(own, right)))
     if not _selects(source) and not any(tolerance.by_mean for tolerance in tolerances):

@@ -127,7 +127,8 @@ def mark(model: onnx.ModelProto, *, floats_only: bool) -> onnx.ModelProto:
         names = [name for name in names if types.get(name) in _FLOATS]
     with _polygraphy("polygraphy.logger").G_LOGGER.verbosity():
         modify_outputs = _polygraphy("polygraphy.backend.onnx").modify_outputs
-        marked: onnx.ModelProto = modify_outputs(typed, [*map(glob.escape, names)])
+        patterns = list(map(glob.escape, names))
+        marked: onnx.ModelProto = modify_outputs(typed, patterns)
     del marked.graph.value_info[:]
     return marked
 

@@ -120,7 +120,8 @@ def record_references(
         own = {}
         for low, sizes in lowered.items():
             own[low] = [of_size[place] for of_size in sizes]
-        tolerances.append(_tolerances(measure, [of_size[place] for of_size in allowed], own))
+        allowed_of_port = [of_size[place] for of_size in allowed]
+        tolerances.append(_tolerances(measure, allowed_of_port, own))
     first, *further = tolerances
     meta: dict[str, Any] = first | {
         "precision": transform.label,
@@ -168,7 +169,8 @@ def _means(allowed: Sequence[_Allowed]) -> list[float]:
 
 
 def _largest(allowed: Sequence[_Allowed]) -> _Allowed:
-    limit = max((of_size.limit for of_size in allowed), key=lambda limit: limit.value)
+    limits = [of_size.limit for of_size in allowed]
+    limit = max(limits, key=lambda limit: limit.value)
     return _Allowed(limit, max(_means(allowed), default=None))
 
 
@@ -235,7 +237,8 @@ class _Runs:
         except (NystraError, MemoryError):
             raise
         except Exception as error:  # code of the network
-            sides = sides_text({name: array.shape for name, array in case.items()})
+            shapes = {name: array.shape for name, array in case.items()}
+            sides = sides_text(shapes)
             raise UnsupportedModelError(
                 f"the network fails at {sides}: {foreign_reason(error, 200)}; see docs/own.md"
             ) from error
@@ -322,7 +325,8 @@ class _Lowered:
         if self.network is None:
             return
         allowed = []
-        outputs = zip(measures, limits, self.network.all(arrays), exact, strict=True)
+        got = self.network.all(arrays)
+        outputs = zip(measures, limits, got, exact, strict=True)
         for measure, limit, coarse, right in outputs:
             tolerance = measure.tolerances[self._precision]
             figure = measure.value(coarse, right)

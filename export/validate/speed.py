@@ -156,7 +156,8 @@ def compare_speed(
     first, second = rows
     times = zip(first.times, second.times, strict=False)
     ratios = [other / max(own, 1e-12) for own, other in times]
-    low, middle, high = (float(ratio) for ratio in np.percentile(ratios, (25, 50, 75)))
+    quartiles = np.percentile(ratios, (25, 50, 75))
+    low, middle, high = map(float, quartiles)
     kernels = library and all(row.operators != "bodies" for row in rows)
     medians = (first.percentile(50), second.percentile(50))
     return Speed(*medians, middle, (low, high), size, kernels)

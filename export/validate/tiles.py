@@ -60,7 +60,9 @@ def tile_sides(facts: Facts) -> tuple[int, ...]:
         return ()
     minimum = max(facts.size_multiple, facts.size_minimum)
     if facts.tiling == "supported":
-        return _SIDES[-1:] if is_of_others(facts) and minimum <= _SIDES[-1] else ()
+        if is_of_others(facts) and minimum <= _SIDES[-1]:
+            return _SIDES[-1:]
+        return ()
     return tuple(side for side in _SIDES if minimum <= side)
 
 
@@ -140,8 +142,10 @@ def _measure(tiled: Mapping[int, Pixels], untiled: Pixels) -> TilePsnr:
 def _photograph(facts: Facts, part: Sequence[int]) -> Pixels:
     """Return a part of a photograph, (H, W, C) of at least this height and width."""
     photograph = read_image(next(iter(photographs().values()))).pixels
-    height, width = (facts.round_up(max(side, facts.size_minimum)) for side in part)
-    (image,) = feeds_of(facts, photograph, image_size(height, width)).values()
+    smallest = facts.size_minimum
+    height, width = (facts.round_up(max(side, smallest)) for side in part)
+    feeds = feeds_of(facts, photograph, image_size(height, width))
+    (image,) = feeds.values()
     return np.moveaxis(image[0], 0, 2)
 
 

@@ -33,8 +33,10 @@ def attend_free(
         rows, columns, along = 1, rows * columns, (1, block**2)
     first = None
     if before:
-        first = softmax_attention(q[:, :, :before], k, v, geometry.scale)
-    k = k - k[:, :, key_before:].mean(2, keepdim=True)
+        first_q = q[:, :, :before]
+        first = softmax_attention(first_q, k, v, geometry.scale)
+    mean = k[:, :, key_before:].mean(2, keepdim=True)
+    k = k - mean
     own = q[:, :, before:] * geometry.scale
     keys = k[:, :, key_before:]
     values = v[:, :, key_before:]
@@ -52,7 +54,8 @@ def attend_free(
     def cut(part: Tensor) -> Tensor:
         return _cut(part, height, width, along)
 
-    inside = cut(torch.ones_like(keys[:1, :1, :, :1]))  # (1, 1, blocks, places, 1)
+    ones = torch.ones_like(keys[:1, :1, :, :1])
+    inside = cut(ones)  # (1, 1, blocks, places, 1)
     own_q = cut(own)
     own_k = cut(keys)
     own_v = cut(values)
@@ -64,7 +67,8 @@ def attend_free(
         own_logits = torch.cat([exact, own_logits], -1)
         exact_v = v[:, :, :key_before].unsqueeze(2)
         blocks = own_v.shape[2]
-        own_v = torch.cat([exact_v.expand(-1, -1, blocks, -1, -1), own_v], 3)
+        every_exact_v = exact_v.expand(-1, -1, blocks, -1, -1)
+        own_v = torch.cat([every_exact_v, own_v], 3)
     centers = centers.unsqueeze(2)
     out = attend_clusters(own_q, centers, seen, own_logits, own_v, v.unsqueeze(2))
     out = _grid(out, height, width, along)
@@ -106,5 +110,6 @@ def _grid(
     cells = blocks.unflatten(3, sides)
     cells = cells.unflatten(2, (-1, columns)).transpose(3, 4)
     padded = cells.flatten(4, 5).flatten(2, 3)
-    grid: Tensor = padded[:, :, :height, :width].flatten(2, 3)
+    inside = padded[:, :, :height, :width]
+    grid: Tensor = inside.flatten(2, 3)
     return grid

@@ -58,7 +58,8 @@ def attend_tokens(
         own_q = q[:, :, :before]
         first = [softmax_attention(own_q, k, v, geometry.scale, own_bias)]
 
-    k = k - k[:, :, key_before:].mean(-2, keepdim=True)
+    mean_k = k[:, :, key_before:].mean(-2, keepdim=True)
+    k = k - mean_k
     grid_k = k[:, :, key_before:]
     grid_v = v[:, :, key_before:]
     seeds = [
@@ -94,10 +95,12 @@ def attend_tokens(
         seen = _sum_seen(pairs[..., key_before:], sums, queries, keys)
         own_logits = own_logits + _own(pairs[..., key_before:], queries, keys)
         exact = exact + queries.cut(pairs[..., :key_before])
-    own_logits = own_logits.masked_fill(~keys.real.unsqueeze(-2), -torch.inf)
+    beyond = ~keys.real.unsqueeze(-2)
+    own_logits = own_logits.masked_fill(beyond, -torch.inf)
     own_logits = torch.cat([exact, own_logits], -1)
     blocks = own_v.shape[2]
-    values = torch.cat([exact_v.expand(-1, -1, blocks, -1, -1), own_v], -2)
+    every_exact_v = exact_v.expand(-1, -1, blocks, -1, -1)
+    values = torch.cat([every_exact_v, own_v], -2)
     centers = centers.unsqueeze(2)
     out = attend_clusters(own_q, centers, seen, own_logits, values, v.unsqueeze(2))
     return torch.cat([*first, queries.join(out)], 2)
@@ -158,5 +161,6 @@ def _make_averaging(blocks: Blocks, like: Tensor) -> Tensor:
     inside = blocks.real.to(like.dtype)
     matrix = like.new_zeros(len(inside), len(blocks.back))
     matrix = matrix.scatter_add(1, blocks.tokens, inside)
-    out: Tensor = matrix / inside.sum(1, keepdim=True).clamp(min=1)
+    counts = inside.sum(1, keepdim=True)
+    out: Tensor = matrix / counts.clamp(min=1)
     return out

@@ -39,7 +39,8 @@ class Nystra(Landmarks):
 
     def attributes(self, geometry: WindowGeometry) -> dict[str, Any]:
         """Return the attributes of the window operator."""
-        return super().attributes(geometry) | {"threshold": self.threshold, "guard": self.guard}
+        own = {"threshold": self.threshold, "guard": self.guard}
+        return super().attributes(geometry) | own
 
 
 _PUBLISHED_THRESHOLDS = {"uformer": 0.0, "rvrt": 0.0}

@@ -29,7 +29,8 @@ class Windows:
     ) -> Tensor:
         """Return the attention of qkv; shapes as in ``models.sites.WindowSite``."""
         flat = to_2d(qkv, geometry)
-        out = in_form(window_nystrom, self.form)(flat, **self.mechanism.attributes(geometry))
+        attributes = self.mechanism.attributes(geometry)
+        out = in_form(window_nystrom, self.form)(flat, **attributes)
         return to_3d(out, qkv, geometry)
 
     def with_share(

@@ -45,7 +45,8 @@ def attend_patches(
         temperature=mechanism.temperature / geometry.scale,
         seed=mechanism.seed,
     )
-    index, score = _matches(query, key, usable, geometry, options, in_form(patch_match, form))
+    search = in_form(patch_match, form)
+    index, score = _matches(query, key, usable, geometry, options, search)
     if options.metric == "cosine" and mechanism.metric == "site":
         score = score * _query_norm(query, geometry)
     logits = match_logits(index, score, options.temperature)
@@ -142,8 +143,11 @@ def _query_norm(query: Tensor, geometry: PatchGeometry) -> Tensor:
         return patch_squares(query, geometry.patch).sqrt()
     height = query.shape[2]
     width = query.shape[3]
-    squares = patch_squares(F.pad(query, (radius,) * 4), geometry.patch)
-    return squares[:, :, radius : radius + height, radius : radius + width].sqrt()
+    border = (radius,) * 4
+    squares = patch_squares(F.pad(query, border), geometry.patch)
+    rows = slice(radius, radius + height)
+    columns = slice(radius, radius + width)
+    return squares[:, :, rows, columns].sqrt()
 
 
 def _votes(

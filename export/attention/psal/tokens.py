@@ -131,9 +131,11 @@ def _position_bias(index: Tensor, table: Tensor, geometry: WindowGeometry) -> Te
     right = own % columns - (used - row * columns) + columns - 1
     entry = down * (2 * columns - 1) + right
     by_head = entry.unflatten(0, (-1, geometry.heads))
-    start = torch.arange(geometry.heads, device=index.device) * table.shape[0]
+    heads = torch.arange(geometry.heads, device=index.device)
+    start = heads * table.shape[0]
     place = by_head + start.view(1, -1, 1, 1)
-    return table.t().reshape(-1)[place].flatten(0, 1)
+    entries = table.t().reshape(-1)
+    return entries[place].flatten(0, 1)
 
 
 def _weigh(

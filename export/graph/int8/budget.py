@@ -217,15 +217,18 @@ class _Trial:
         return self._values(self._outputs(exact))
 
     def worst(self, figures: Sequence[float]) -> float:
-        return float((np.min if self._measure.higher else np.max)(figures))
+        worst = np.min if self._measure.higher else np.max
+        return float(worst(figures))
 
     def alone(self, places: Array) -> tuple[float, float]:
-        got = self._outputs(~np.isin(np.arange(self._count), places))
+        returned = np.isin(np.arange(self._count), places)
+        got = self._outputs(~returned)
         errors = [
             float(np.mean((output.astype(np.float64) - expected) ** 2))
             for output, expected in zip(got, self._expected, strict=True)
         ]
-        return float(np.mean(errors)), self.worst(self._values(got))
+        values = self._values(got)
+        return float(np.mean(errors)), self.worst(values)
 
     def _outputs(self, exact: Array) -> list[Array]:
         name = self._session.outputs[0].name

@@ -122,7 +122,8 @@ def find_range(values: npt.NDArray[np.float32], largest: float) -> float:
     for limit in largest * SHARES:
         step = limit / 127.0
         rounded = np.clip(np.round(values / step), -127, 127) * step
-        errors.append(float(np.mean(np.abs(values - rounded) ** 3)))
+        change = np.abs(values - rounded)
+        errors.append(float(np.mean(change**3)))
     return float(largest * SHARES[int(np.argmin(errors))])
 
 

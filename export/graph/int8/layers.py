@@ -46,10 +46,12 @@ class WeightLayer:
 
     def round_weight(self) -> npt.NDArray[np.float32]:
         """Return the weight rounded to 8 bits: 127 steps to the largest of an output channel."""
-        others = tuple(axis for axis in range(self.values.ndim) if axis != self.axis)
+        axes = range(self.values.ndim)
+        others = tuple(axis for axis in axes if axis != self.axis)
         largest = np.abs(self.values).max(axis=others, keepdims=True)
         step = np.maximum(largest / 127.0, np.finfo(np.float32).tiny)
-        return np.asarray(np.round(self.values / step) * step, np.float32)
+        rounded = np.round(self.values / step) * step
+        return np.asarray(rounded, np.float32)
 
 
 def find_layers(graph: onnx.GraphProto) -> list[WeightLayer]:
@@ -67,7 +69,9 @@ def find_layers(graph: onnx.GraphProto) -> list[WeightLayer]:
             readers.setdefault(name, []).append(node)
     layers = []
     for node in graph.node:
-        if node.domain != "" or node.op_type not in KINDS or node.input[0] in stored:
+        if node.domain != "" or node.op_type not in KINDS:
+            continue
+        if node.input[0] in stored:
             continue
         weight = stored.get(node.input[1])
         if weight is None or len(readers[weight.name]) > 1:
@@ -75,7 +79,8 @@ def find_layers(graph: onnx.GraphProto) -> list[WeightLayer]:
         axes = len(weight.dims)
         if axes < 2 or (node.op_type == "MatMul" and axes != 2):
             continue
-        path = _path(node, readers.get(node.output[0], []), stored.keys())
+        reading = readers.get(node.output[0], [])
+        path = _path(node, reading, stored.keys())
         layers.append(
             WeightLayer(
                 path,
@@ -106,7 +111,8 @@ def _path(node: onnx.NodeProto, readers: list[onnx.NodeProto], stored: Collectio
     own = [name for name in node.input[1:] if name.endswith((".weight", ".bias"))]
     additions = [reader for reader in readers if reader.op_type == "Add"]
     added = [name for addition in additions for name in addition.input if name in stored]
-    names = [*own, *(name for name in added if name.endswith(".bias"))]
+    biases = [name for name in added if name.endswith(".bias")]
+    names = [*own, *biases]
     if names:
         return str(names[0]).rpartition(".")[0]
     return str(node.name)

@@ -84,7 +84,8 @@ class _RoundingWriter(NodeWriter):
         name = layer.node
         scaled = self.op("Div", [layer.source, step], f"{name}.scaled")
         integers = self.op("Round", [scaled], f"{name}.whole")
-        clipped = self.op("Clip", [integers, self._minimum, self._maximum], f"{name}.clipped")
+        limits = [integers, self._minimum, self._maximum]
+        clipped = self.op("Clip", limits, f"{name}.clipped")
         return self.op("Mul", [clipped, step], f"{name}.rounded")
 
     def add_switch(self, layer: WeightLayer, place: int) -> tuple[str, str]:

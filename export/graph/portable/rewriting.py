@@ -52,7 +52,8 @@ def make_portable(model: onnx.ModelProto) -> PassResult:
         graph.input(value.name, form.elem_type, shape)
         names[value.name] = value.name
     for tensor in model.graph.initializer:
-        names[tensor.name] = graph.constant(numpy_helper.to_array(tensor), tensor.name)
+        array = numpy_helper.to_array(tensor)
+        names[tensor.name] = graph.constant(array, tensor.name)
     for node in model.graph.node:
         renamed = onnx.NodeProto()
         renamed.CopyFrom(node)
@@ -76,7 +77,8 @@ def _describe_unsupported(graph: StaticGraph, nodes: Iterable[onnx.NodeProto]) -
     many = []
     integers = []
     for node in nodes:
-        outputs = [graph.tensors[name] for name in node.output if name in graph.tensors]
+        known_names = [name for name in node.output if name in graph.tensors]
+        outputs = [graph.tensors[name] for name in known_names]
         if any(len(tensor.shape) > RANK for tensor in outputs):
             many.append(node)
         if any(tensor.kind == TensorProto.INT64 for tensor in outputs):

@@ -129,12 +129,14 @@ def _gather(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | N
     axis = _attribute(node, "axis", 0) % len(shape)
     if index is None or index.ndim > 1 or not index.size:
         return None
-    places = np.where(index < 0, index + shape[axis], index).reshape(-1)
+    from_start = np.where(index < 0, index + shape[axis], index)
+    places = from_start.reshape(-1)
     run = np.arange(places[0], places[0] + len(places))
     if not np.array_equal(places, run):
         return None
     numbers = (places[0], places[-1] + 1, axis)
-    ends = [graph.constant(np.array([number], np.int64)) for number in numbers]
+    arrays = [np.array([number], np.int64) for number in numbers]
+    ends = list(map(graph.constant, arrays))
     return graph.reshape(graph.op("Slice", source, *ends), output.shape)
 
 

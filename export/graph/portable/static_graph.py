@@ -151,7 +151,8 @@ class StaticGraph:
             self.tensors[output] = replace(self.tensors[tensor], value=None)
             if final.get(tensor) != output:
                 source = final.get(tensor, tensor)
-                nodes.append(helper.make_node("Identity", [source], [output], name=output))
+                identity = helper.make_node("Identity", [source], [output], name=output)
+                nodes.append(identity)
         initializers = [
             numpy_helper.from_array(entry.value, name)
             for name, entry in self.tensors.items()
@@ -215,14 +216,15 @@ def _tensor(inferred: onnx.TypeProto) -> Tensor:
     dims = form.shape.dim
     if not form.HasField("shape") or not all(dim.HasField("dim_value") for dim in dims):
         raise ValueError("its output has no fixed shape")
-    return Tensor(form.elem_type, tuple(d.dim_value for d in form.shape.dim))
+    return Tensor(form.elem_type, tuple(dim.dim_value for dim in dims))
 
 
 def _identity(node: onnx.NodeProto) -> bytes:
     """Return bytes that are equal for nodes that compute the same."""
     bare = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
     bare.input.extend(node.input)
-    bare.attribute.extend(sorted(node.attribute, key=lambda attribute: attribute.name))
+    attributes = sorted(node.attribute, key=lambda attribute: attribute.name)
+    bare.attribute.extend(attributes)
     bare.output.extend("" for _ in node.output)
     identity: bytes = bare.SerializeToString(deterministic=True)
     return identity

@@ -71,8 +71,10 @@ def choose_nodes(
         inputs = find_data_inputs(node, opset) if kind else []
         if kind == "low" and not floats.issuperset(inputs):
             kind = ""
-        maps.append([name for name in inputs if name in floats and name not in constants.tensors])
-        exact = kind == "point" and (len(maps[-1]) != 1 or not low.pointwise)
+        computed = [name for name in inputs if name not in constants.tensors]
+        maps.append([name for name in computed if name in floats])
+        by_numbers = len(maps[-1]) != 1
+        exact = kind == "point" and (by_numbers or not low.pointwise)
         fused = kind != "low" and node.output[0] in normalized
         kinds.append("" if exact or fused else kind)
         asked = keep.get(node.output[0]) or keep.get(node.op_type)
