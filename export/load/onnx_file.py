@@ -100,7 +100,8 @@ def read_file(path: Path, required: int | None = None) -> FileSource:
 def _convert(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Return a model converted to another opset; its values keep their names.
 
-    Operators that an older opset does not have become what ONNX defines them by.
+    Operators that an older opset does not have become what ONNX defines them by, and functions of
+    the file, which the converter leaves out, their nodes.
     """
     from onnx import inliner, version_converter
 
@@ -109,6 +110,8 @@ def _convert(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         if not node.domain and not onnx.defs.has(node.op_type, opset):
             unknown.add((node.domain, node.op_type))
     try:
+        if model.functions:
+            model = inliner.inline_local_functions(model, convert_version=True)
         if unknown:
             model = inliner.inline_selected_functions(
                 model, sorted(unknown), inline_schema_functions=True

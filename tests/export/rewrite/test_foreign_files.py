@@ -225,6 +225,60 @@ def test_a_recognizer_of_text_is_read(tmp_path: Path) -> None:
     assert [site.path for site in find_sites(result.source.loaded.network)] == ["body.attn"]
 
 
+def in_a_function(model: onnx.ModelProto) -> None:
+    """Let the whole graph be one function, with names inside that are those outside."""
+    graph = model.graph
+    given = [value.name for value in (*graph.input, *graph.initializer)]
+    results = [value.name for value in graph.output]
+    nodes, opsets = list(graph.node), list(model.opset_import)
+    model.functions.append(helper.make_function("own", "F", given, results, nodes, opsets))
+    del graph.node[:]
+    graph.node.append(helper.make_node("F", given, results, domain="own"))
+    model.opset_import.add(domain="own", version=1)
+
+
+def without_names(model: onnx.ModelProto) -> None:
+    for node in model.graph.node:
+        node.name = ""
+
+
+def behind_a_loop(model: onnx.ModelProto) -> None:
+    """Halve the image twice, in a loop."""
+    graph = model.graph
+    kinds = {"count": TensorProto.INT64, "go": TensorProto.BOOL, "going": TensorProto.BOOL}
+    values = {name: helper.make_tensor_value_info(name, kind, []) for name, kind in kinds.items()}
+    maps = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "yz"]
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["going"]),
+            helper.make_node("Mul", ["y", "half"], ["z"]),
+        ],
+        "body",
+        [values["count"], values["go"], maps[0]],
+        [values["going"], maps[1]],
+    )
+    for name, number in (
+        ("half", np.float32(0.5)),
+        ("trips", np.int64(2)),
+        ("always", np.bool_(1)),
+    ):
+        graph.initializer.append(numpy_helper.from_array(np.array(number), name))
+    first = graph.node[0]
+    loop = helper.make_node("Loop", ["trips", "always", first.input[0]], ["halved"], body=body)
+    graph.node.insert(0, loop)
+    graph.node[1].input[0] = "halved"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("change", [in_a_function, without_names, behind_a_loop])
+def test_forms_of_a_graph_give_the_same_numbers(
+    tmp_path: Path, change: Callable[[onnx.ModelProto], None]
+) -> None:
+    path = window_attention(tmp_path / "theirs.onnx", change=change)
+    onnx.checker.check_model(onnx.load(path))
+    assert exported(path).validation.passed
+
+
 @pytest.mark.parametrize("opset", [pytest.param(21, marks=pytest.mark.full), 25])
 def test_later_opsets_are_read(tmp_path: Path, opset: int) -> None:
     result = exported(window_attention(tmp_path / "theirs.onnx", opset))
