@@ -37,6 +37,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "nystra, 16 landmarks": ("nystra", {}),
     "nystra, 64 landmarks": ("nystra", {"landmarks": (8, 8)}),
     "cluster": ("cluster", {}),
+    "cluster, 4 of order 1": ("cluster", {"order": 1}),
+    "cluster, 16 of order 1": ("cluster", {"clusters": (4, 4), "order": 1}),
 }
 SDPA = "PyTorch's SDPA"
 _TRACED = (21, 26)

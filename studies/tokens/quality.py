@@ -34,6 +34,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "nystra, 64 landmarks": ("nystra", {"landmarks": (8, 8)}),
     "cluster": ("cluster", {}),
     "cluster, 16 and 4": ("cluster", {"clusters": (4, 4), "block": 4}),
+    "cluster, 4 of order 1": ("cluster", {"order": 1}),
+    "cluster, 16 of order 1": ("cluster", {"clusters": (4, 4), "order": 1}),
 }
 SIDES = {64: 24, 128: 12, 256: 6}  # and photographs of each
 
