@@ -216,7 +216,8 @@ def _reason_of_all(timed: Timed, source: str) -> str:
 
 
 def _format_ratios(ratios: Sequence[float]) -> str:
-    return " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in sorted(ratios)))
+    texts = [f"{ratio:.2f}" for ratio in sorted(ratios)]
+    return " to ".join(dict.fromkeys(texts))
 
 
 def _ratios(seconds: Sequence[Sequence[float]]) -> tuple[float, float]:

@@ -130,7 +130,8 @@ def model_file(problem: Problem, names: Sequence[str]) -> tuple[Path, str]:
             for port, tensor in zip(inputs, problem.inputs, strict=True):
                 lengths = dict(zip(port.axes, tensor.shape, strict=True))
                 fixed.append(replace(port, lengths=lengths))
-            options = replace(options, static=tuple(problem.inputs[0].shape))
+            static = tuple(problem.inputs[0].shape)
+            options = replace(options, static=static)
             try:
                 export_module(replace(network, inputs=fixed), path, options)
             except NystraError as other:

@@ -84,7 +84,8 @@ class _Frozen:
             tensors = [tensor.detach().clone() for tensor in tensors]  # of no inference mode
             try:
                 module = OfTensors(_copy(self.module), takes)
-                self.engine, report = choose(problem_of(module, tensors, self.request))
+                problem = problem_of(module, tensors, self.request)
+                self.engine, report = choose(problem)
             except NystraError as error:
                 if self.request.backend != AUTO:
                     raise
@@ -158,7 +159,8 @@ class Accelerated(nn.Module):
         """Return itself; raise NystraError if the weights would get another type or device."""
         tensors = tensors_of(self._frozen.module)
         for dtype, device in {(tensor.dtype, tensor.device) for tensor in tensors}:
-            converted = function(torch.empty(0, dtype=dtype, device=device))
+            empty = torch.empty(0, dtype=dtype, device=device)
+            converted = function(empty)
             if (converted.dtype, converted.device) != (dtype, device):
                 _refuse()
         return self

@@ -104,7 +104,8 @@ def problem_of(module: OfTensors, tensors: Sequence[Tensor], request: Request) -
     inputs = [tensor.to("cpu", torch.float32) for tensor in tensors]
     try:
         with run_plainly():
-            refuse_values_read(copy_sharing_weights(network), [tensor.clone() for tensor in inputs])
+            clones = [tensor.clone() for tensor in inputs]
+            refuse_values_read(copy_sharing_weights(network), clones)
             expected = network(*(tensor.clone() for tensor in inputs))
     except Exception as error:  # of its code or of any operator
         raise UnsupportedModelError(

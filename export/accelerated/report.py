@@ -49,7 +49,8 @@ class Acceleration:
 
     def __str__(self) -> str:
         """Return it in words, one sentence a line."""
-        shapes = ", ".join(join_sides(shape) for shape in self.shapes) or "all inputs"
+        every_shape = ", ".join(join_sides(shape) for shape in self.shapes)
+        shapes = every_shape or "all inputs"
         lines = [f"the unchanged module computes {shapes}"]
         if self.way != MODULE:
             same = "the same but for rounding" if self.equal else "not the same"

@@ -93,7 +93,8 @@ def count_quadratic(network: nn.Module, facts: Facts) -> float:
     counts = []
     for length in (side, 2 * side):
         # With values: code may keep what it computes, and would keep tensors without any.
-        counts.append(_count_at(network, facts, facts.size(length, length)))
+        size = facts.size(length, length)
+        counts.append(_count_at(network, facts, size))
     more = counts[1] - 4 * counts[0]
     return max(_PER_PAIR, more / (12.0 * side**4)) if more > 0 else 0.0
 

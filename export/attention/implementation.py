@@ -174,7 +174,9 @@ class _TokensOfWindows:
         geometry: WindowGeometry,
     ) -> Tensor:
         q, k, v = (part.flatten(0, 1) for part in partition(qkv, geometry))
-        bias = None if bias_table is None else window_bias(bias_table, geometry).unsqueeze(0)
+        bias = None
+        if bias_table is not None:
+            bias = window_bias(bias_table, geometry).unsqueeze(0)
         out = self.tokens(q, k, v, bias, _tokens_of(geometry))
         windows = out.unflatten(0, (qkv.shape[0], -1))
         return merge(windows, qkv.shape[1:-1], geometry)

@@ -71,4 +71,5 @@ def find_costs(
 def write_costs(path: Path, network: str, costs: Mapping[str, float]) -> None:
     """Write times of this machine as JSON, or raise NystraError."""
     values = (_VERSION, network, this_machine(), costs)
-    atomic_write_bytes(path, stable_json(dict(zip(_KEYS, values, strict=True))))
+    record = dict(zip(_KEYS, values, strict=True))
+    atomic_write_bytes(path, stable_json(record))

@@ -109,7 +109,8 @@ def find_plan(prepared: Prepared, options: AutoOptions, progress: Progress) -> P
         "plans": {"chosen": chosen.figures()}
         | {f"{plan.name} everywhere": plan.figures() for plan in plans},
     }
-    return Proposal(_with_reasons(trained, chosen), summary, figures, tuple(warnings))
+    reasoned = _with_reasons(trained, chosen)
+    return Proposal(reasoned, summary, figures, tuple(warnings))
 
 
 def site_plans(prepared: Prepared, keep_full: Sequence[str]) -> dict[str, Sites]:

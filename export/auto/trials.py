@@ -67,7 +67,8 @@ class Trials:
         Those that take twice the time of the first one run three times only.
         """
         facts = self._loaded.facts
-        pixels = read_image(next(iter(photographs().values()))).pixels
+        photograph = next(iter(photographs().values()))
+        pixels = read_image(photograph).pixels
         feeds = feeds_of(facts, pixels, choose_timed_size(facts)).values()
         runs = {}
         for name, plan in plans.items():

@@ -69,7 +69,8 @@ class NodeWriter:
             kind: Its type, as ONNX numbers it.
             shape: Its shape.
         """
-        self._graph.output.append(helper.make_tensor_value_info(name, kind, shape))
+        info = helper.make_tensor_value_info(name, kind, shape)
+        self._graph.output.append(info)
 
     def replace_all(self) -> None:
         """Replace the nodes of the graph by those of the writer."""

@@ -89,7 +89,8 @@ def _compute_site(node: ir.Node, values: Values, compute: Compute) -> Values:
         else:
             array = np.array(constant.numpy())
         inputs.append(torch.from_numpy(array))
-    output = compute(str(node.name), inputs).contiguous().numpy()
+    result = compute(str(node.name), inputs)
+    output = result.contiguous().numpy()
     return {str(node.outputs[0].name): copy_to_ort(output)}
 
 

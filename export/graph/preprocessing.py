@@ -99,7 +99,8 @@ class _Steps:
         self.image = self._node("Div", [centered, std], "normalized")
 
     def _shape(self) -> str:
-        return self._node("Shape", [self.image], f"shape_of_{len(self.writer.nodes)}", start=2)
+        name = f"shape_of_{len(self.writer.nodes)}"
+        return self._node("Shape", [self.image], name, start=2)
 
     def _constant(self, name: str, values: Any) -> str:
         return self.writer.constant(f"preprocessing.{name}", values)

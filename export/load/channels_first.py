@@ -65,7 +65,8 @@ def with_channels_first(source: FileSource, names: Collection[str]) -> FileSourc
     """Return a file with inputs and outputs (B, H, W, C) turned; see `put_channels_first`."""
     for model in filter(None, (source.model, source.raised)):
         put_channels_first(model, names)
-    return replace(source, graph_model=ir.from_proto(source.raised or source.model))
+    graph_model = ir.from_proto(source.raised or source.model)
+    return replace(source, graph_model=graph_model)
 
 
 def _find_unused_names(graph: onnx.GraphProto) -> Callable[[str], str]:

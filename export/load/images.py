@@ -117,7 +117,8 @@ def calibration_feeds(
     for path in calibration_images(folder):
         pixels = read_image(path).pixels
         height, width = pixels.shape[:2]
-        size = facts.size(min(side, height), min(side, width))
+        rows, columns = min(side, height), min(side, width)
+        size = facts.size(rows, columns)
         samples[path.stem] = (
             feeds_of(facts, pixels, size)
             if facts.preprocessing is None
@@ -169,7 +170,8 @@ def _prepare(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Feed
 
 
 def _photograph(port: Port, pixels: Pixels, size: Size) -> Pixels:
-    return _crop_batch(_planes(pixels, port.channels or 3), port.shape(size))
+    planes = _planes(pixels, port.channels or 3)
+    return _crop_batch(planes, port.shape(size))
 
 
 def _mirror(port: Port, pixels: Pixels, size: Size) -> Pixels:

@@ -39,7 +39,8 @@ def _split_directly(graph: ir.Graph) -> None:
             continue
         name = str(node.outputs[0].name)
         numbers = np.array(sizes, np.int64)
-        sizes_value = ir.Value(name=f"{name}_sizes", const_value=ir.tensor(numbers))
+        tensor = ir.tensor(numbers)
+        sizes_value = ir.Value(name=f"{name}_sizes", const_value=tensor)
         sizes_value.type = ir.TensorType(ir.DataType.INT64)
         sizes_value.shape = ir.Shape([len(sizes)])
         graph.register_initializer(sizes_value)

@@ -197,7 +197,8 @@ def _search(
         result = search_attention(model, facts)
     except UnsupportedModelError as error:  # of onnxruntime
         raise ValueError(str(error)) from None
-    source = ModuleSource(loaded.checkpoint.path, copy_sharing_weights(loaded.network), model)
+    copied = copy_sharing_weights(loaded.network)
+    source = ModuleSource(loaded.checkpoint.path, copied, model)
     network = network_of(source, result.replacements)
     compared = _COMPARED_LARGE if unit_of(facts) >= LARGE_UNIT else _COMPARED
     for units, less in compared if facts.sides is None else compared[:1]:
@@ -271,7 +272,8 @@ class _Operators(TorchDispatchMode):
 
 def _has_softmax(network: nn.Module, facts: Facts) -> bool:
     try:
-        _run_observed(network, images_of(facts, (2, 3)), ends_at_softmax=True)
+        images = images_of(facts, (2, 3))
+        _run_observed(network, images, ends_at_softmax=True)
     except _SoftmaxSeen:
         return True
     except Exception:  # noqa: BLE001 - the check of the graph reports the error

@@ -78,7 +78,8 @@ class _Trial:
         for port in self.session.facts.inputs:
             if has_channels_last(port):
                 feeds[port.name] = to_port(feeds[port.name], port)
-        output = next(iter(self.session.run(feeds).values()))
+        results = self.session.run(feeds)
+        output = next(iter(results.values()))
         return output if self.picture is None else from_port(output, self.picture)
 
 

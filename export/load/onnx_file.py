@@ -132,7 +132,8 @@ def _with_shapes(source: FileSource, sized: Sized) -> None:
         for declared in (*find_inputs(model), *model.graph.output):
             sides = list(sized.shapes[declared.name])
             kind = declared.type.tensor_type.elem_type
-            declared.CopyFrom(onnx.helper.make_tensor_value_info(declared.name, kind, sides))
+            info = onnx.helper.make_tensor_value_info(declared.name, kind, sides)
+            declared.CopyFrom(info)
 
 
 def _search(
@@ -142,7 +143,8 @@ def _search(
     model, stated = source.graph_model, read_facts(source.path).inputs
     first: Sized | None
     try:  # before onnxruntime opens the whole file
-        first = at_shapes(model, {port.name: _small_shape(port) for port in stated})
+        shapes = {port.name: _small_shape(port) for port in stated}
+        first = at_shapes(model, shapes)
     except TooLargeError:
         raise
     except UnsupportedModelError:  # it may take other sizes

@@ -62,7 +62,8 @@ def choose_samples(
     crops_of_each = max(crops, 2) if len(paths) == 1 else crops
     for path in paths:
         cut = _cut(facts, path, side, crops_of_each)
-        names = [f"{path.name} {place}/{len(cut)}" for place in range(1, len(cut) + 1)]
+        numbers = range(1, len(cut) + 1)
+        names = [f"{path.name} {place}/{len(cut)}" for place in numbers]
         samples |= dict(zip(names, cut, strict=True))
         if path in out:
             held_out += names[-1:] if len(paths) == 1 else names
@@ -86,7 +87,8 @@ def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:
     sites = [site.path for site in find_sites(loaded.network)]
     if not sites:
         raise NystraError("the network has no attention that `mechanism` auto can replace: omit it")
-    Plan(sites=dict.fromkeys(keep_full, Full())).refuse_unknown_sites(sites)
+    plan = Plan(sites=dict.fromkeys(keep_full, Full()))
+    plan.refuse_unknown_sites(sites)
 
 
 def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool]:

@@ -92,7 +92,8 @@ def _search(model: ir.Model, facts: Facts, first: Sized | None) -> SearchResult:
 def _take_larger(model: ir.Model, facts: Facts) -> Sized | None:
     units = math.ceil(_LARGER / unit_of(facts))
     try:
-        return at_shapes(model, shapes_of(facts, (units, units + 2), 1))
+        shapes = shapes_of(facts, (units, units + 2), 1)
+        return at_shapes(model, shapes)
     except UnsupportedModelError:
         return None
 
@@ -114,6 +115,7 @@ def at_shapes(model: ir.Model, shapes: Mapping[str, Shape]) -> Sized:
     for value in inputs_of(model):
         shape = shapes[str(value.name)]
         dtype = ir.DataType(kind_of(value))
-        noise = np.random.default_rng(0).random(shape, np.float32)
+        random = np.random.default_rng(0)
+        noise = random.random(shape, np.float32)
         feeds[str(value.name)] = noise.astype(dtype.numpy())
     return infer_sizes(model, feeds)

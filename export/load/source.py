@@ -98,7 +98,8 @@ def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
     shape = _read_fixed_shape(path, loaded.facts.inputs[0].name)
     if shape is None:
         return with_sites
-    return with_found_sites(replace(loaded, facts=loaded.facts.fix_lengths(shape)))
+    fixed = replace(loaded, facts=loaded.facts.fix_lengths(shape))
+    return with_found_sites(fixed)
 
 
 def _read_fixed_shape(path: Path, name: str) -> Shape | None:

@@ -32,7 +32,8 @@ def for_target(options: ExportOptions, target: Target | None, file_opset: int = 
             f"`target` {target.name} is for engines without the operator library: omit "
             "`no_functions`; see docs/engines.md"
         )
-    return replace(options, functions="inline", opset=_opset(options, target, file_opset))
+    opset = _opset(options, target, file_opset)
+    return replace(options, functions="inline", opset=opset)
 
 
 def _opset(options: ExportOptions, target: Target, file_opset: int) -> int | None:

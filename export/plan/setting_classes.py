@@ -125,7 +125,8 @@ def find_classes(
         planned = plan.at(site.path)
         if resolved[site.path].name == planned.name:
             form = getattr(site.module, "geometry", None)
-            key = repr((type(site.module).__name__, form, planned))
+            kind = type(site.module).__name__
+            key = repr((kind, form, planned))
             groups.setdefault(key, []).append(site)
     classes = []
     for sites in groups.values():
@@ -134,5 +135,6 @@ def find_classes(
         if len(settings) > 1:
             paths = [site.path for site in sites]
             is_default = planned == type(planned)()
-            classes.append(SiteClass(paths, is_default, [*map(TriedSetting, settings)]))
+            tried = list(map(TriedSetting, settings))
+            classes.append(SiteClass(paths, is_default, tried))
     return classes

@@ -129,7 +129,8 @@ def choose_settings(
         progress(f"run with exact attention at {pluralize(len(exact) + len(paths), 'site')}")
         exact |= {path: replace(trial.exact[path], reason=_TOO_SHARP) for path in paths}
         change = trial.change_by(sites | exact)
-    description = _describe(classes, exact, len(trial.samples), limit, before, change)
+    count = len(trial.samples)
+    description = _describe(classes, exact, count, limit, before, change)
     return Settings(sites | exact, *description)
 
 

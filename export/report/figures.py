@@ -32,9 +32,11 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
     fidelity = result.fidelity
     rows.append(("against full", _against_full(result)))
     if fidelity.no_bias:
-        rows.append(("  bias alone", _figures(fidelity.measure, fidelity.no_bias)))
+        figures = _figures(fidelity.measure, fidelity.no_bias)
+        rows.append(("  bias alone", figures))
     if fidelity.as_trained:
-        rows.append(("against trained", _figures(fidelity.measure, fidelity.as_trained)))
+        figures = _figures(fidelity.measure, fidelity.as_trained)
+        rows.append(("against trained", figures))
     if result.speed is not None:
         rows.append(("speed", speed_text(result.speed)))
     elif not _runs_on_cpu(result.precision):

@@ -218,7 +218,8 @@ def site_table(sites: Mapping[str, Mechanism]) -> _Table:
     heads: tuple[str, ...] = ("sites", "number", "mechanism", "parameters", "reason")
     rows: list[tuple[str, ...]] = []
     for columns, paths in alike.items():
-        rows.append((together(paths), str(len(paths)), *columns))
+        shared = (together(paths), str(len(paths)))
+        rows.append((*shared, *columns))
     if not any(reason for *_, reason in rows):
         return heads[:-1], [row[:-1] for row in rows]
     return heads, rows
@@ -287,7 +288,8 @@ def _add_row(
     source = input_part[:part, :part]
     crops = [("input", source)]
     for text, cell in cells:
-        crops.append((text.split(",")[0], cell[place]))
+        name = text.split(",")[0]
+        crops.append((name, cell[place]))
     zoomed = [(text, image_uri(cell)) for text, cell in crops]
     page.images(zoomed, _ZOOMED_WIDTH)
 

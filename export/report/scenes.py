@@ -106,6 +106,7 @@ def _middle(size: tuple[int, ...], side: int, mask: Any = None) -> tuple[slice, 
     extents = []
     for length, middle in zip(size, center, strict=False):
         length_shown = min(side, length)
-        start = int(np.clip(middle - length_shown / 2, 0, length - length_shown))
+        first = middle - length_shown / 2
+        start = int(np.clip(first, 0, length - length_shown))
         extents.append(slice(start, start + length_shown))
     return extents[0], extents[1]

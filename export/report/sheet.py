@@ -134,7 +134,8 @@ def draw_sheet(
     ]
     if name in ("full attention", "truth"):
         heading.append("dB: PSNR in RGB of the images shown")
-    comparison_sheet([row.cells(factor) for row in rows], path, heading)
+    cells = [row.cells(factor) for row in rows]
+    comparison_sheet(cells, path, heading)
 
 
 def _color(image: Pixels) -> Pixels:

@@ -75,7 +75,8 @@ def suggestion(
             changed = {}
             for path, module in sites.items():
                 changed[path] = mechanism.at(module.geometry)
-        backend = NetworkSession(swap(network, {**resolved, **changed}, "operator"))
+        swapped = swap(network, {**resolved, **changed}, "operator")
+        backend = NetworkSession(swapped)
         return lambda: backend(*arrays)
 
     trained = NetworkSession(swap(network, resolved, "operator"))

@@ -109,7 +109,9 @@ def find_attention(
         take_larger: Returns it at a larger size, if it can be taken there. Sites are compared at
             that size too if an attention has one window at both others.
     """
-    second = None if other is None else Provenance(other).run(model.graph).layouts
+    second = None
+    if other is not None:
+        second = Provenance(other).run(model.graph).layouts
     varying = frozenset[str]()
     if other is not None:
         varying = find_varying(model.graph, sized, other)
@@ -140,12 +142,14 @@ def find_attention(
 
 
 def _read_layouts(run: Provenance, second: dict[ir.Value, Layout] | None) -> list[_Reading]:
-    paths = unique_paths([module_path(core.softmax) for core in run.cores])
+    paths_of_nodes = [module_path(core.softmax) for core in run.cores]
+    paths = unique_paths(paths_of_nodes)
     readings = []
     named_cores = zip(run.cores, paths, strict=True)
     for number, (core, path) in enumerate(named_cores):
         layout = run.layouts[core.out]
-        agreed = agreement(layout, layout if second is None else second.get(core.out))
+        other_layout = layout if second is None else second.get(core.out)
+        agreed = agreement(layout, other_layout)
         readings.append(_Reading(number, core, layout, agreed, path))
     return readings
 
@@ -296,7 +300,8 @@ def _replace_on_map(
             others[result] = writer_of(other)
     places = positions_of(reading)
     try:
-        target, out, with_it = put_on_map(builder, places, reading.core, writer_of(reading), others)
+        writer = writer_of(reading)
+        target, out, with_it = put_on_map(builder, places, reading.core, writer, others)
     except NotOnMap as why:
         reading.reason = str(why)
         return None
@@ -317,7 +322,8 @@ def _replace_as_tokens(
         reading.reason = core.reason or reading.reason or agreed.reason
         return None
     try:
-        site, out = put_tokens(builder, positions_of(reading), core, layout, agreed, reading.path)
+        places = positions_of(reading)
+        site, out = put_tokens(builder, places, core, layout, agreed, reading.path)
     except NotOnMap as why:
         reading.reason = f"{reading.reason}; {why}" if reading.reason else str(why)
         return None

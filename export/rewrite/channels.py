@@ -95,7 +95,8 @@ def _write_movement(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Map
     parts: list[Tensor | None] = [form.channel, *constants[1:]]
     outs = [writer.builder.lengths(out) for out in node.outputs]
     channels = rule.move(node, parts, outs)
-    return replace(form, channel=channels[node.outputs.index(ir_value)])
+    channel = channels[node.outputs.index(ir_value)]
+    return replace(form, channel=channel)
 
 
 def _write_concat(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
@@ -235,7 +236,8 @@ def _write_pointwise(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Ma
             spread = tensor.expand(place.shape)
             constants = writer.single(place, base.channel, spread, base.count)
             return writer.builder.constant(constants, other)
-        differing = unshare(value.place.expand(place.shape)) != unshare(place)
+        places = value.place.expand(place.shape)
+        differing = unshare(places) != unshare(place)
         if bool(differing.any()):
             raise NotOnMap(
                 "tensors of different positions are combined between the map and the tokens"

@@ -117,7 +117,7 @@ def find_mismatch(
         values = draw_inputs(replacement, sized)
         run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
         try:
-            expected = _floats(compute_values(replacement.own, [name], runner, values)[name])
+            expected = _compute_own(replacement, runner, values)
             compute = _exactly(replacement.sites, replacement.site_shapes)
             exact = _floats(run.run(values, compute)[name])
         except (RuntimeError, NystraError):  # the site was written for other sizes
@@ -150,6 +150,12 @@ def find_mismatch(
     return _find_saturated_fault(replacement, runner, sizes[0])
 
 
+def _compute_own(replacement: Replacement, runner: PartRunner, values: Values) -> Array:
+    """Return what the replaced nodes compute."""
+    name = str(replacement.output.name)
+    return _floats(compute_values(replacement.own, [name], runner, values)[name])
+
+
 def _find_saturated_fault(replacement: Replacement, runner: PartRunner, sized: Sized) -> str:
     """Return why a replacement differs where scores are 0, or some large beside others, or "".
 
@@ -161,15 +167,16 @@ def _find_saturated_fault(replacement: Replacement, runner: PartRunner, sized: S
     run = SitedRunner(runner, replacement.nodes, [name], optimized=False)
     for factor in _FACTORS if replacement.type in _ROUNDED_FINELY else _FACTORS[:1]:
         values = draw_inputs(replacement, sized, factor)
-        expected = _floats(compute_values(replacement.own, [name], runner, values)[name])
+        expected = _compute_own(replacement, runner, values)
         finite = np.isfinite(expected)
-        exact = _floats(run.run(values, _exactly(replacement.sites))[name])
+        compute = _exactly(replacement.sites)
+        exact = _floats(run.run(values, compute)[name])
         if not finite.any():
             continue
         if relative_difference([exact[finite]], [expected[finite]]) <= allowed:
             continue
         values = draw_inputs(replacement, sized, factor, nudged=True)
-        other = _floats(compute_values(replacement.own, [name], runner, values)[name])
+        other = _compute_own(replacement, runner, values)
         error = np.abs(exact - expected)[finite].mean()
         rounding = np.abs(other - expected)[finite].mean()
         if not error <= max(

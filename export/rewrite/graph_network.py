@@ -160,7 +160,8 @@ class GraphNetwork(nn.Module):
             site: Any = self.get_submodule(path)
             return compute_site(site, values, double=double)
 
-        outputs = run.run(self.feeds(images, wide=wide), compute)
+        feeds = self.feeds(images, wide=wide)
+        outputs = run.run(feeds, compute)
         return tuple(as_tensor(outputs[name]) for name in results)
 
     def _run_of(
@@ -182,7 +183,8 @@ class GraphNetwork(nn.Module):
             if wide:
                 model = widen(self.source.raised or self.source.model, nodes)
                 nodes = list(model.graph)
-            sessions[key] = SitedRunner(PartRunner(model), nodes, results, optimized=not double)
+            runner = PartRunner(model)
+            sessions[key] = SitedRunner(runner, nodes, results, optimized=not double)
         run: SitedRunner = sessions[key]
         return run
 

@@ -33,7 +33,8 @@ def _group_channels(
     small = channel[tuple(first_only if axis in alike else whole for axis in axes)]
     size = math.prod(small.shape[dim] for dim in dims)
     rows = small.permute(*others, *dims).reshape(-1, size)
-    inside = (writer.places.number(place) >= 0).expand(channel.shape)
+    inside = writer.places.number(place) >= 0
+    inside = inside.expand(channel.shape)
     inside = _all_along(inside, dims)
     for axis in alike:
         inside = inside.any(axis, keepdim=True)
@@ -91,7 +92,8 @@ def write_norm(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapForm:
     parameters = zip(node.inputs[1:], constants, strict=True)
     for parameter, tensor in parameters:
         if parameter is not None and tensor is not None:
-            flat.append(writer.builder.constant(tensor.flatten(), parameter))
+            constant = writer.builder.constant(tensor.flatten(), parameter)
+            flat.append(constant)
     output = writer.builder.like(node, [output, *flat], axis=-1)
     if count > 1:
         output = writer.builder.reshape(output, (0, 0, 0, -1))
@@ -110,7 +112,8 @@ def write_linear(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapFor
     form = writer.write_multiplied(source)
     group, channels = _group_channels(writer, form, writer.place(source), [dim])
     count = channels.shape[0]
-    output = writer.builder.op("MatMul", _pick_groups(writer, form, channels), matrix)
+    picked = _pick_groups(writer, form, channels)
+    output = writer.builder.op("MatMul", picked, matrix)
     if bias is not None:
         output = writer.builder.op("Add", output, bias)
     if count > 1:
@@ -150,7 +153,8 @@ def _read_convolution(writer: MapWriter, node: ir.Node) -> Layer:
 def _read_product(writer: MapWriter, node: ir.Node) -> Layer:
     data = writer.data_of(node)
     factors = [value for value in node.inputs[:2] if value is not None]
-    product = read_product(node, [writer.value(value).shape for value in factors])
+    shapes = [writer.value(value).shape for value in factors]
+    product = read_product(node, shapes)
     if product is None or len(data) != 1:
         raise NotOnMap("a product of two tensors between the map and the tokens")
     data_first = factors[0] is data[0]
@@ -218,4 +222,5 @@ def write_reduction(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> Map
         output = writer.builder.like(node, [output, last], keepdims=0)
     for dim in dims:
         group = group.narrow(dim, 0, 1)
-    return MapForm(output, group.reshape(writer.value(ir_value).shape), count)
+    shape = writer.value(ir_value).shape
+    return MapForm(output, group.reshape(shape), count)

@@ -111,7 +111,8 @@ class MapWriter:
         """
         form = self.write(ir_value)
         if form.factor != 1.0:
-            factor = self.builder.constant(torch.tensor(form.factor), ir_value)
+            number = torch.tensor(form.factor)
+            factor = self.builder.constant(number, ir_value)
             product = self.builder.op("Mul", form.node, factor)
             form = self.forms[ir_value] = MapForm(product, form.channel, form.count)
         return form
@@ -269,7 +270,8 @@ class MapWriter:
         count = math.prod(shape[axis] for axis in others)
         numbers = self._numbers(shape, others)
         channel = form.channel.expand(shape)
-        index = self.single(self.place(ir_value), numbers, channel, count)
+        place = self.place(ir_value)
+        index = self.single(place, numbers, channel, count)
         out = self.pick(form.node, index, form.count)
         if not is_map:
             other_shape = self.builder.others(ir_value)
@@ -306,7 +308,8 @@ class MapWriter:
         if bool(unshare(inside).all()):
             (channels, whats), _ = along((), channel, what)  # what all share is the same
         else:
-            channels, whats = _on_map(inside.expand(channel.shape), channel, what)
+            every_inside = inside.expand(channel.shape)
+            channels, whats = _on_map(every_inside, channel, what)
         out = torch.zeros(count, dtype=what.dtype)
         out[channels] = whats
         if not torch.equal(out[channels], whats):
@@ -346,7 +349,8 @@ class MapWriter:
         for run in runs:
             start = run[:1]
             end = start + len(run)
-            parts.append(self.builder.op("Slice", node, start, end, axis))
+            part = self.builder.op("Slice", node, start, end, axis)
+            parts.append(part)
         if len(parts) == 1:
             return parts[0]
         return self.builder.op("Concat", *parts, axis=-1)

@@ -70,7 +70,8 @@ class FoundWindows(WindowSite):
         if not self.grid:
             return self.attend(packed)
         rows, columns = self.geometry.window
-        return _spread_windows(self.attend(_gather_windows(packed, rows, columns)), rows, columns)
+        windows = _gather_windows(packed, rows, columns)
+        return _spread_windows(self.attend(windows), rows, columns)
 
 
 class FoundMap(MapSite):

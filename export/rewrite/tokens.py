@@ -55,7 +55,8 @@ def put_tokens(
         elif core.by_data or core.by_size or not is_zero(as_number(core.beta)):
             addends = _replay_addends(builder, places.run, core)
             bias = tokens.biases(addends, _weights(core))
-        q = tokens.scale(tokens.stack(core.q, core.q_as))
+        stacked = tokens.stack(core.q, core.q_as)
+        q = tokens.scale(stacked)
         k = tokens.stack(core.k, core.k_as)
         v = tokens.stack(core.v, core.v_as)
         if agreed.same_tokens:
@@ -301,7 +302,8 @@ def _replay_addends(builder: SiteBuilder, run: Provenance, core: Attention) -> i
     if last not in copies:
         raise NotOnMap("what is added to its scores cannot be separated from them")
     addend = copies[last]
-    builder.sized.shapes.setdefault(str(addend.name), builder.lengths(last))
+    shape = builder.lengths(last)
+    builder.sized.shapes.setdefault(str(addend.name), shape)
     return addend
 
 

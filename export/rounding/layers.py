@@ -85,7 +85,8 @@ class _RoundingBuilder(NodeBuilder):
     def digits(self, value: ir.Value | None, digits: int) -> ir.Value:
         """Return a value rounded to binary digits (T. J. Dekker, 1971: a split by a product)."""
         large = self.op("Mul", value, 2.0 ** (_FLOAT32_DIGITS - digits) + 1.0)
-        return self.op("Sub", large, self.op("Sub", large, value))
+        rest = self.op("Sub", large, value)
+        return self.op("Sub", large, rest)
 
     def steps(self, value: ir.Value | None, axes: list[int] | None) -> ir.Value:
         """Return a value rounded to 127 steps of the largest, along axes or of all."""
@@ -95,7 +96,8 @@ class _RoundingBuilder(NodeBuilder):
         step = self.op("Div", largest, _LEVELS)
         smallest = float(np.finfo(np.float32).tiny)
         step = self.op("Max", step, smallest)
-        steps = self.op("Round", self.op("Div", value, step))
+        ratio = self.op("Div", value, step)
+        steps = self.op("Round", ratio)
         return self.op("Mul", steps, step)
 
 

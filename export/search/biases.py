@@ -133,7 +133,8 @@ def _classify_mask(
         difference = _of_window(pairs, layout, kind[0]) - bias
         return difference.masked_fill(hidden, 0.0)
 
-    low = min(float(relative(kind).min()) for kind in kinds)
+    lowest = [float(relative(kind).min()) for kind in kinds]
+    low = min(lowest)
     if low >= -1e-9:
         return ""
     tokens = layout.places.shape[-1]

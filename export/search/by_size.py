@@ -181,10 +181,12 @@ def _move_elements(node: ir.Node, sized: Sized, varying: dict[str, Tensor]) -> l
             parts.append(None)
         elif at in moving:
             elements = varying.get(name, torch.tensor(False))
-            parts.append(elements.expand(sized.shapes[name]).clone())
+            shape = sized.shapes[name]
+            parts.append(elements.expand(shape).clone())
         elif name in varying or (fixed := ir.convenience.get_const_tensor(value)) is None:
             return []
         else:
-            parts.append(torch.from_numpy(np.array(fixed.numpy())))
+            array = np.array(fixed.numpy())
+            parts.append(torch.from_numpy(array))
     shapes = [out for out in outs if out is not None]
     return rule.move(node, parts, shapes)

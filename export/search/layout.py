@@ -159,7 +159,8 @@ def _read_heads(layout: Layout, queries: Tensor) -> None:
     counts = window.bincount()
     if int(counts.min()) == int(counts.max()) > 1:
         layout.heads = int(counts[0])
-        order = window.argsort(stable=True).view(-1, layout.heads)
+        sorted_groups = window.argsort(stable=True)
+        order = sorted_groups.view(-1, layout.heads)
         layout.group = order[order[:, 0].argsort()]
 
 

@@ -82,7 +82,8 @@ def find_agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tens
     for dim in dims:
         lengths[dim] = 1
     places = unshare(places)
-    lowest = places.masked_fill(places < 0, _BEYOND_ALL).amin(dims, keepdim=True)
+    without = places < 0
+    lowest = places.masked_fill(without, _BEYOND_ALL).amin(dims, keepdim=True)
     highest = places.amax(dims, keepdim=True)
     exact = (lowest == highest) | (highest < 0)
     out = torch.where(highest < 0, highest, lowest)
@@ -130,7 +131,8 @@ def reshape_shared(tensor: Tensor, shape: Sequence[int]) -> Tensor:
         shares = all(stride == 0 or size == 1 for size, stride in part)
         corner += [slice(1 if shares else None)] * len(part)
         lengths += [1] * len(new_part) if shares else new_part
-    return tensor[tuple(corner)].reshape(lengths).expand(tuple(shape))
+    tensor = tensor[tuple(corner)].reshape(lengths)
+    return tensor.expand(tuple(shape))
 
 
 def compact(places: Tensor) -> Tensor:
@@ -152,7 +154,8 @@ def share_constant_axes(numbers: Tensor) -> Tensor:
     """Return numbers in less memory: axes along which they are constant share it."""
     for axis in range(numbers.dim()):
         if numbers.stride(axis) and is_constant(unshare(numbers), axis):
-            numbers = numbers.narrow(axis, 0, 1).expand(numbers.shape)
+            first = numbers.narrow(axis, 0, 1)
+            numbers = first.expand(numbers.shape)
     return numbers
 
 
@@ -229,7 +232,8 @@ def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
 def number_places(codes: Tensor, places: Tensor) -> Tensor:
     """Return the number of each place among the sorted codes of a map; -1 for others."""
     corner = unshare(places)
-    at = torch.searchsorted(codes, corner.clamp(min=0).contiguous())
+    codes_read = corner.clamp(min=0).contiguous()
+    at = torch.searchsorted(codes, codes_read)
     at = at.clamp(max=len(codes) - 1)
     found = codes[at] == corner
     at = torch.where(found, at, torch.full_like(at, -1))

@@ -115,7 +115,8 @@ def product_place(
 ) -> Tensor:
     """Return the places of a product: those of its rows, or of its columns if these have none."""
     groups = product.out_as.sizes(out)[0]
-    stack = tuple(map(math.prod, product.out_as.sizes(out)))
+    sizes = product.out_as.sizes(out)
+    stack = tuple(map(math.prod, sizes))
     left_stack = product.left_as.of(place_of(a), groups)
     left, exact = find_agreed(left_stack, 2)
     use_left = (left >= 0) & exact
@@ -141,9 +142,11 @@ def attention_place(core: Attention, out: Shape) -> Tensor | None:
     if bool(exact.all()):
         if core.reason:
             return None
-        return core.out_as.back(rows.expand(groups, tokens, width), out)
+        every_row = rows.expand(groups, tokens, width)
+        return core.out_as.back(every_row, out)
     place = find_agreed(core.v_place, 1)[0]
-    return core.out_as.back(place.expand(groups, tokens, width), out)
+    every_place = place.expand(groups, tokens, width)
+    return core.out_as.back(every_place, out)
 
 
 def find_core(

@@ -200,7 +200,8 @@ def choose_score(step: Step, score: Score, at: int) -> Score | None:
     yes = step.constant(0).bool()
     yes = yes if at == 2 else ~yes
     mine = as_number(score.beta)
-    places = yes.expand(torch.broadcast_shapes(yes.shape, numbers.shape))
+    shape = torch.broadcast_shapes(yes.shape, numbers.shape)
+    places = yes.expand(shape)
     replacing = numbers.expand(places.shape)[places]
     number = float(replacing.max()) if replacing.numel() else -torch.inf
     if number > _LOW:

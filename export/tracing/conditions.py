@@ -136,7 +136,8 @@ class _Comparison:
         if _key(size) in self._compared:
             return False
         self._compared.add(_key(size))
-        images = noise(self.axes.shapes_of(size), self.axes.types)
+        shapes = self.axes.shapes_of(size)
+        images = noise(shapes, self.axes.types)
         try:
             right = self.expected(images)
         except Exception as error:  # any other means that it does not take this size

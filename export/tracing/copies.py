@@ -77,7 +77,8 @@ def _put_copy(
     tensors: Mapping[str, Tensor],
 ) -> None:
     """Replace a call by a copy of the nodes between two marks."""
-    values = dict(zip(enter.outputs, _values(node), strict=True))
+    pairs = zip(enter.outputs, _values(node), strict=True)
+    values = dict(pairs)
     for name, other in call.weights.items():
         if name in graph.initializers and name != other:
             values[graph.initializers[name]] = _weight(graph, other, tensors)

@@ -149,7 +149,8 @@ def _zeros_where_hidden(
         value = value.repeat_interleave(shared, -3)
     factor = channels**-0.5 if scale is None else scale
     scores = (query * factor) @ key.transpose(-2, -1) + bias
-    return torch.where(hidden, zero, scores.softmax(-1)) @ value
+    weights = torch.where(hidden, zero, scores.softmax(-1))
+    return weights @ value
 
 
 def _of_four_axes(

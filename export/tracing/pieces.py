@@ -131,7 +131,8 @@ def _write_single_node(
     own = [node for node in nodes if str(node.target).startswith(f"{DOMAIN}.")]
     empty = [node for node in nodes if str(node.target) == _NO_INPUT]
     zeros = [node for node in empty if node.args[1] == [1, 1]]
-    result = next(iter(graph.find_nodes(op="output"))).args[0]
+    output_node = next(iter(graph.find_nodes(op="output")))
+    result = output_node.args[0]
     reads_zeros_alone = len(own) == 1 and len(zeros) == len(nodes) - 1
     if not reads_zeros_alone or result is not own[0]:
         return None

@@ -149,7 +149,8 @@ def _outputs(network: nn.Module, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]
         if outputs is not None:
             return outputs
     with torch.no_grad():
-        returned = copy_sharing_weights(network)(*(tensor.clone() for tensor in inputs))
+        copied = copy_sharing_weights(network)
+        returned = copied(*(tensor.clone() for tensor in inputs))
     return (returned,) if isinstance(returned, Tensor) else tuple(returned)
 
 
@@ -170,7 +171,8 @@ def _is_random(node: fx.Node) -> bool:
     if torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     named = [argument.name for argument in target._schema.arguments]
-    values = dict(zip(named, node.args, strict=False)) | node.kwargs
+    positional = zip(named, node.args, strict=False)
+    values = dict(positional) | node.kwargs
     if "dropout_p" in named:  # attention, which drops nothing in evaluation mode
         return bool(values.get("dropout_p", 0.0))
     return not ("train" in named and not values.get("train")) and not (
@@ -215,7 +217,8 @@ def record_program(network: nn.Module, examples: tuple[Tensor, ...]) -> Exported
     with torch.no_grad(), without_fast_paths(), open_caches(network), _paths(network):
         inputs = tuple(tensor.clone() for tensor in examples)
         try:
-            graph = _record_graph(torch.func.functionalize(run, remove="mutations"), inputs)
+            functional = torch.func.functionalize(run, remove="mutations")
+            graph = _record_graph(functional, inputs)
         except Exception:  # noqa: BLE001 - some have no functional form: kept as they are
             graph = _record_graph(run, inputs)
     _detach(graph)
@@ -282,7 +285,8 @@ def _paths(network: nn.Module) -> Iterator[None]:
 
     hooks = []
     for path, module in network.named_modules():
-        hooks.append(module.register_forward_pre_hook(enter(path, type(module).__name__)))
+        hook = enter(path, type(module).__name__)
+        hooks.append(module.register_forward_pre_hook(hook))
         hooks.append(module.register_forward_hook(leave))
     try:
         yield

@@ -33,8 +33,10 @@ def _cut(graph: ir.Graph, node: ir.Node) -> None:
     nodes = AddedNodes()
     vector = nodes.integers(1)
     length_of_one = nodes.op("Reshape", [length, vector])
-    half = nodes.op("Div", [length_of_one, nodes.integers(2)])
-    count = nodes.op("Add", [half, nodes.integers(1)])
+    two = nodes.integers(2)
+    half = nodes.op("Div", [length_of_one, two])
+    one = nodes.integers(1)
+    count = nodes.op("Add", [half, one])
     along = nodes.op("Reshape", [axis, vector])
     two_sided = {"onesided": 0, "inverse": 0}
     whole = nodes.op("DFT", node.inputs, two_sided)

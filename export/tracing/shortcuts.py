@@ -154,7 +154,8 @@ def constants_exactly() -> contextlib.AbstractContextManager[None]:
 
     def change(own: Any) -> Any:
         def isclose(one: float, other: float, *, rel_tol: float, abs_tol: float) -> bool:
-            return bool(own.isclose(one, other, rel_tol=min(rel_tol, _ROUNDING)))
+            tolerance = min(rel_tol, _ROUNDING)
+            return bool(own.isclose(one, other, rel_tol=tolerance))
 
         return SimpleNamespace(isclose=isclose)
 

@@ -182,7 +182,8 @@ def _squeeze(node: ir.Node, values: Any) -> Any:
     axes = None if places is None else ir.convenience.get_const_tensor(places)
     if axes is None:
         return None
-    return values.squeeze(tuple(axes.numpy().reshape(-1)))
+    numbers = axes.numpy().reshape(-1)
+    return values.squeeze(tuple(numbers))
 
 
 def trace_piece(

@@ -92,7 +92,8 @@ def _cut(
     """Return the blocks (B, h, blocks, places, C) of a grid (B, h, N, C), padded by 0."""
     rows, columns = sides
     beyond = (0, 0, 0, -width % columns, 0, -height % rows)
-    padded = F.pad(part.unflatten(2, (height, width)), beyond)
+    grid = part.unflatten(2, (height, width))
+    padded = F.pad(grid, beyond)
     cells = padded.unflatten(3, (-1, columns))
     cells = cells.unflatten(2, (-1, rows)).transpose(3, 4)
     blocks: Tensor = cells.flatten(4, 5).flatten(2, 3)

@@ -47,7 +47,8 @@ class Windows:
         has_bias = int(bias_table is not None)
         standard = len(geometry.window) != 2 and (has_bias or refusal(geometry))
         if self.form == "plain" or standard:
-            return exact_windows(qkv, bias_table, replace(geometry, masked=bool(mask)))
+            given_mask = replace(geometry, masked=bool(mask))
+            return exact_windows(qkv, bias_table, given_mask)
         table = table_of(qkv, bias_table)
         attributes = as_2d(geometry).attributes() | {"mask": mask, "bias": has_bias}
         flat = to_2d(qkv, geometry)
@@ -67,7 +68,8 @@ class Windows:
         has_bias = int(bias_table is not None)
         more = {"mask": self.mechanism.choose_mask(geometry), "bias": has_bias}
         attributes = geometry.attributes() | more | {"epsilon": epsilon}
-        return in_form(window_cosine, self.form)(qkv, table, logit_scale, **attributes)
+        compute = in_form(window_cosine, self.form)
+        return compute(qkv, table, logit_scale, **attributes)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class Tokens:
             added = bias.to(q.dtype)
         added = added[(None,) * (4 - added.dim())]
         more = {"bias": int(bias is not None), "scale": geometry.scale}
-        return in_form(attention, self.form)(q, k, v, added, **more)
+        compute = in_form(attention, self.form)
+        return compute(q, k, v, added, **more)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,8 @@ def attend_patches(
     if mechanism.aggregate and geometry.reach == 1:
         pasted = aggregate_values(logits, index, blocks, geometry.patch, usable)
     else:
-        pasted = _votes(match_weights(logits, index), index, blocks, geometry.reach)
+        weights = match_weights(logits, index)
+        pasted = _votes(weights, index, blocks, geometry.reach)
     return join_blocks(pasted, geometry)
 
 
@@ -122,7 +123,8 @@ def _matches(
         key = torch.cat((key, ridges), 1)
     if not radius:
         return matches(query, key, options, usable_keys, search=search)
-    searching = F.pad(query.new_ones(1, 1, height, width), rim)
+    inside = query.new_ones(1, 1, height, width)
+    searching = F.pad(inside, rim)
     index, score = matches(query, key, options, usable_keys, searching, search=search)
     index = index[:, :, radius : radius + height, radius : radius + width]
     score = score[:, :, radius : radius + height, radius : radius + width]
@@ -168,7 +170,8 @@ def _votes(
     for down in range(reach):
         for right in range(reach):
             place = corner + (down * across + right)
-            votes = mix_rows(weights, place, rows).permute(0, 3, 1, 2)
+            votes = mix_rows(weights, place, rows)
+            votes = votes.permute(0, 3, 1, 2)
             border = (right, reach - 1 - right, down, reach - 1 - down)
             votes = F.pad(votes, border)
             total = votes if total is None else total + votes

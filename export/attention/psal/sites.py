@@ -122,7 +122,8 @@ class Maps:
             F.pad(beyond, border, value=_PADDED / scale),
             F.pad(v, border),
         )
-        channels_last = torch.cat(padded, 1).permute(0, 2, 3, 1)
+        packed_map = torch.cat(padded, 1)
+        channels_last = packed_map.permute(0, 2, 3, 1)
         out = in_form(window_softmax, self.form)(
             channels_last.contiguous(),
             q.new_zeros(1, 1),

@@ -81,7 +81,8 @@ def attend_windows(
     index, score = _nearest(flat_q, flat_k, window, window, mechanism, form)
     logits = score * geometry.scale
     if bias_table is not None:
-        logits = logits + _position_bias(index, bias_table.to(qkv.dtype), geometry)
+        table = bias_table.to(qkv.dtype)
+        logits = logits + _position_bias(index, table, geometry)
     out = _weigh(index, logits, v.flatten(0, 2), mechanism)
     out = merge(out.view(*v.shape), (height, width), geometry)
     return out.view(batch, height, width, -1)
@@ -111,7 +112,8 @@ def _nearest(
     )
     query = q.transpose(1, 2).unflatten(2, query_grid)
     key = k.transpose(1, 2).unflatten(2, key_grid)
-    index, score = matches(query, key, options, search=in_form(patch_match, form))
+    search = in_form(patch_match, form)
+    index, score = matches(query, key, options, search=search)
     return index.flatten(2), score.flatten(2)
 
 
@@ -150,4 +152,5 @@ def _weigh(
     weights = match_weights(match_logits(index, logits, mechanism.temperature), index)
     first = batch_offset(index, v.shape[1])
     place = index.clamp(min=0).long() + first
-    return mix_rows(weights, place, v.flatten(0, 1)).squeeze(1)
+    mixed = mix_rows(weights, place, v.flatten(0, 1))
+    return mixed.squeeze(1)

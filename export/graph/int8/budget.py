@@ -122,10 +122,12 @@ def keep_budget(
 
             count = 0
             while hardest is not None and count < len(layers):
-                one = _Trial(session, [images[hardest]], measure, len(layers))
+                hardest_image = images[hardest]
+                one = _Trial(session, [hardest_image], measure, len(layers))
 
                 def holds(count: int, one: _Trial = one, limit: float = limits[hardest]) -> bool:
-                    return not measure.misses(one.figures(without(count))[0], limit)
+                    figure = one.figures(without(count))[0]
+                    return not measure.misses(figure, limit)
 
                 count = bisect_left(range(len(layers)), True, lo=count + 1, key=holds)
                 figures = trial.figures(without(count))

@@ -77,7 +77,8 @@ def calibrate(
             got = session.run(feed)
             for name in sources:
                 drawn[name].append(got[f"{name}.drawn"])
-                largest[name] = max(largest[name], float(got[f"{name}.largest"]))
+                found = float(got[f"{name}.largest"])
+                largest[name] = max(largest[name], found)
             for name in outputs:
                 sizes[name] += float(got[f"{name}.size"]) / len(feeds)
     ranges = {}
@@ -121,7 +122,8 @@ def find_range(values: npt.NDArray[np.float32], largest: float) -> float:
     errors = []
     for limit in largest * SHARES:
         step = limit / 127.0
-        rounded = np.clip(np.round(values / step), -127, 127) * step
+        integers = np.clip(np.round(values / step), -127, 127)
+        rounded = integers * step
         change = np.abs(values - rounded)
         errors.append(float(np.mean(change**3)))
     return float(largest * SHARES[int(np.argmin(errors))])

@@ -53,7 +53,8 @@ def make_rounded_copy(
             else:
                 weight = numpy_helper.from_array(layer.round_weight(), layer.weight)
                 stored[layer.weight].CopyFrom(weight)
-                node.input[0] = writer.round_input(layer, writer.step(layer))
+                step = writer.step(layer)
+                node.input[0] = writer.round_input(layer, step)
         writer.nodes.append(node)
     writer.replace_all()
     return copied

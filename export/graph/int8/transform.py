@@ -164,5 +164,6 @@ def quantize_model(
     copied = make_rounded_copy(model, selection.layers, calibration.ranges)
     quantize(model, selection.layers, calibration.ranges)
     total = sum(calibration.products(layer) for layer in layers)
-    share = sum(calibration.products(layer) for layer in selection.layers) / total
+    products = [calibration.products(layer) for layer in selection.layers]
+    share = sum(products) / total
     return Quantized(copied, selection, refused, share, measure, len(feeds))

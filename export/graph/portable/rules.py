@@ -95,7 +95,8 @@ def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str 
     for group in groups:
         sizes[group[0]] = math.prod(shape[axis] for axis in group)
     firsts = sorted(sizes)
-    fewer = graph.reshape(source, tuple(sizes[first] for first in firsts))
+    new_sizes = tuple(sizes[first] for first in firsts)
+    fewer = graph.reshape(source, new_sizes)
     new_order = [firsts.index(group[0]) for group in groups]
     moved = graph.op("Transpose", fewer, perm=new_order)
     return graph.reshape(moved, output.shape)
@@ -137,7 +138,8 @@ def _gather(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | N
     numbers = (places[0], places[-1] + 1, axis)
     arrays = [np.array([number], np.int64) for number in numbers]
     ends = list(map(graph.constant, arrays))
-    return graph.reshape(graph.op("Slice", source, *ends), output.shape)
+    part = graph.op("Slice", source, *ends)
+    return graph.reshape(part, output.shape)
 
 
 def _where(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
@@ -179,7 +181,8 @@ def _with_fewer_axes(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -
             lengths = [sizes[place] for sizes in group]
             lengths_of_groups.append(math.prod(lengths))
         inputs.append(graph.reshape(name, tuple(lengths_of_groups)))
-    return graph.reshape(graph.op(node.op_type, *inputs), output.shape)
+    result = graph.op(node.op_type, *inputs)
+    return graph.reshape(result, output.shape)
 
 
 def _are_ones(sizes: Sequence[int]) -> list[bool]:

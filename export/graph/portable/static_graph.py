@@ -166,7 +166,8 @@ class StaticGraph:
         infos = []
         for name in names:
             tensor = self.tensors[name]
-            infos.append(helper.make_tensor_value_info(name, tensor.kind, tensor.shape))
+            info = helper.make_tensor_value_info(name, tensor.kind, tensor.shape)
+            infos.append(info)
         return infos
 
     def _append(self, node: onnx.NodeProto, outputs: list[Tensor]) -> list[str]:

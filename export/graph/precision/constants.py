@@ -88,7 +88,8 @@ class Constants:
         used = find_names_read_in(self._graph)
         copies = []
         for name, copy in self._copies.items():
-            values = round_to(numpy_helper.to_array(self.tensors[name]), self._low)
+            array = numpy_helper.to_array(self.tensors[name])
+            values = round_to(array, self._low)
             copies.append(
                 onnx.TensorProto(
                     name=copy,
