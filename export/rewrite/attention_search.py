@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, cast
 
 import onnx_ir as ir
 from torch import Tensor
@@ -25,6 +25,7 @@ from ...core.ports.port import Shape
 from ...core.text import first_named
 from ..execute.names import list_names
 from ..execute.parts import PartRunner, TooLargeError
+from ..execute.sites import select_nodes
 from ..execute.sized import Sized, infer_sizes
 from ..search.agreement import Agreement, agreement
 from ..search.by_size import find_varying, grow_evenly, longer_sizes
@@ -192,8 +193,20 @@ def _compute_constants_at(
 
     None instead of a dictionary if they need too much memory.
     """
+    view = ir.GraphView(
+        model.graph.inputs,
+        sorted(terms, key=lambda term: str(term.name)),
+        nodes=select_nodes(list(model.graph), {str(term.name) for term in terms}),
+        initializers=list(model.graph.initializers.values()),
+        opset_imports=model.graph.opset_imports,
+    )
+    part = ir.Model(
+        cast(ir.Graph, view),
+        ir_version=model.ir_version,
+        functions=list(model.functions.values()),
+    )
     try:
-        sized = infer_sizes(model, make_zero_inputs(model, shapes))
+        sized = infer_sizes(part, make_zero_inputs(model, shapes))
         return {term: sized.constant(term) for term in terms}
     except TooLargeError:
         return None

@@ -62,13 +62,13 @@ def put_tokens(
         if agreed.same_tokens:
             site = FoundTokens(make_token_geometry(layout))
             output = builder.site(path, [q, k, v, bias])
-            return site, tokens.restore_axes(_empty_rows(builder, core, output, bias))
+            return site, tokens.restore_axes(_without_keys(builder, core, output, bias))
         mapped = bool(layout.window) and layout.window == layout.map[1:]
         is_global = mapped and agreed.alike and not layout.columns_first
         sides = _sides(builder, places, core) if is_global else None
         geometry = _free_geometry(core, layout, mapped=sides is not None, biased=bias is not None)
         output = builder.site(path, [q, k, v, sides, bias])
-        out = tokens.restore_axes(_empty_rows(builder, core, output, bias))
+        out = tokens.restore_axes(_without_keys(builder, core, output, bias))
     return FoundFreeTokens(geometry), out
 
 
@@ -249,21 +249,25 @@ def _read_mask(builder: SiteBuilder, core: Attention) -> ir.Value | None:
     return builder.op("Where", mask, zero, lowest)
 
 
-def _empty_rows(
+def _without_keys(
     builder: SiteBuilder,
     core: Attention,
     out: ir.Value,
     bias: ir.Value | None,
 ) -> ir.Value:
-    """Return the result (B, h, N, e) with zeros for queries whose biases (., ., N, Nk) are -inf."""
-    if not core.emptied or bias is None:
+    """Return the result (B, h, N, e) with what the graph has for queries without a key.
+
+    Their biases (., ., N, Nk) are -inf. A softmax of these gives NaN, where a site gives numbers.
+    """
+    may_be = core.mask is None and (core.by_data or bool(core.by_size))
+    if bias is None or not (core.emptied or may_be):
         return out
+    highest = builder.op("ReduceMax", bias, torch.tensor([-1]), keepdims=1)
+    if not core.emptied:
+        return builder.op("Add", out, builder.op("Sub", highest, highest))
     zero = builder.constant(torch.tensor(0.0), core.q)
     lowest = builder.constant(torch.tensor(-math.inf), core.q)
-    last_axis = torch.tensor([-1])
-    highest = builder.op("ReduceMax", bias, last_axis, keepdims=1)
-    empty = builder.op("Equal", highest, lowest)
-    return builder.op("Where", empty, zero, out)
+    return builder.op("Where", builder.op("Equal", highest, lowest), zero, out)
 
 
 def _replay_addends(builder: SiteBuilder, run: Provenance, core: Attention) -> ir.Value:

@@ -32,6 +32,9 @@ _ANY_MASK = 1e6
 _MOST_LENGTHS = 1024
 """Most elements of a tensor that is followed element by element, as lists of lengths are."""
 
+_FEW_VALUES = 8
+"""Most numbers of a tensor that are counted in a pass each; a mask has two or three."""
+
 _SHAPED = ("Reshape", "Expand")
 """Operators whose inputs after the first give a shape, and no elements."""
 
@@ -122,10 +125,29 @@ def grow_evenly(terms: Sequence[Tensor]) -> bool:
 
 
 def _count_values(term: Tensor) -> tuple[Tensor, Tensor]:
-    finite = term.double().clamp(-_ANY_MASK, _ANY_MASK)
-    rounded = (finite * 1e5).round()
-    values, counts = rounded.unique(return_counts=True)
-    return values, counts
+    """Return the numbers of a tensor, rounded, in ascending order, and how often each occurs."""
+    few = _count_few_values(term)
+    numbers, counts = term.unique(return_counts=True) if few is None else few
+    rounded = (numbers.double().clamp(-_ANY_MASK, _ANY_MASK) * 1e5).round()
+    values, place = rounded.unique(return_inverse=True)
+    return values, torch.zeros_like(values, dtype=torch.int64).index_add(0, place, counts)
+
+
+def _count_few_values(term: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return what `unique` does, without its sort, of a mask; None of a tensor of many numbers."""
+    numbers = []
+    counts = []
+    lowest = term.amin()
+    for _ in range(_FEW_VALUES):
+        numbers.append(lowest)
+        counts.append((term == lowest).sum())
+        higher = term > lowest
+        if not higher.any():
+            break
+        lowest = term.where(higher, torch.inf).amin()
+    if sum(map(int, counts)) < term.numel():
+        return None
+    return torch.stack(numbers), torch.stack(counts)
 
 
 def _find_varying_elements(

@@ -21,7 +21,6 @@ from ...runtime.session import Session
 from ..attention.site import neutral
 from ..differences import nudge
 from ..load.given import is_changed, run_as_given
-from ..load.images import Feeds
 from ..load.source import Source
 from ..load.telling import Telling, choose_telling_inputs, split
 from ..pytorch.network_session import NetworkSession
@@ -37,6 +36,8 @@ _NUDGES = 2
 
 _NOTHING_COMPARED = "the network as it was given returns numbers for no image of this comparison"
 
+_NUMBERS = "the file returns numbers where the network as it was given returns NaN or infinity"
+
 _Widen = Callable[[Telling, Sequence[Array]], tuple[list[float], list[float]]]
 """Returns what each output may differ by, and in the mean; no means: the mean does not count."""
 
@@ -51,12 +52,15 @@ class LastWord:
         expected: The outputs of each, of the network as it was given; of the planned network where
             that has other attention.
         faults: Where the network that was traced is another one, one sentence each.
+        without_numbers: Inputs for which the network as it was given does not return finite numbers
+            alone, and where its outputs are finite; empty where its attention is replaced by other.
     """
 
     source: Source
     inputs: tuple[Telling, ...]
     expected: tuple[list[Array], ...]
     faults: tuple[str, ...]
+    without_numbers: tuple[tuple[Telling, list[Array]], ...] = ()
 
     @classmethod
     def of(cls, source: Source) -> LastWord:
@@ -66,15 +70,18 @@ class LastWord:
         photographs_only = _selects(source)
         planned = NetworkSession(source.with_plan())
         inputs, expected, faults = [], [], list[str]()
+        without_numbers: list[tuple[Telling, list[Array]]] = []
         changed = is_changed(network)
         for telling in choose_telling_inputs(
             network, facts, photographs_only=photographs_only, changed=changed
         ):
-            reference = _run_given(source, telling)
+            reference, others = _run_given(source, telling)
+            if exact:
+                without_numbers += others
             if reference is None:
                 continue
-            feeds, outputs = reference
-            case = Telling(feeds, telling.content)
+            case, outputs = reference
+            feeds = case.feeds
             inputs.append(case)
             if exact:
                 expected.append(outputs)
@@ -87,11 +94,20 @@ class LastWord:
             expected.append(planned.all(list(feeds.values())))
         if not inputs:
             faults.append(_NOTHING_COMPARED)
-        return cls(source, tuple(inputs), tuple(expected), tuple(faults))
+        return cls(source, tuple(inputs), tuple(expected), tuple(faults), tuple(without_numbers))
 
     def faults_of(self, session: Session) -> list[str]:
         """Return where a float32 file differs from what is expected, one sentence each."""
-        return self._faults_of(session, partial(_by_rounding, self.source))
+        faults = self._faults_of(session, partial(_by_rounding, self.source))
+        for case, finite in self.without_numbers:
+            outputs = session.run(case.feeds)
+            names = [port.name for port in self.source.loaded.facts.outputs]
+            if any(
+                (np.isfinite(outputs[name]) & ~there).any()
+                for name, there in zip(names, finite, strict=True)
+            ):
+                faults.append(f"{_place(case)}: {_NUMBERS}")
+        return faults
 
     def faults_of_transformed(
         self, session: Session, transform: Transform, exact: Collection[str]
@@ -160,12 +176,18 @@ def _faults(
     return [f"{_place(case)}: {what} {text}"]
 
 
-def _run_given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | None:
-    """Return inputs and outputs of the images that the network returns numbers for.
+def _run_given(
+    source: Source, telling: Telling
+) -> tuple[tuple[Telling, list[Array]] | None, list[tuple[Telling, list[Array]]]]:
+    """Run the network as it was given.
 
     Each image of a batch is run by itself, except in nystra's own networks, which say what they
     return for a batch: Nystromformer's published pseudoinverse is scaled over the whole of it. What
     the network does not take, nystra's padding does.
+
+    Returns:
+        The images that it returns numbers for, or None, and its outputs; and each of the others,
+        with the places where its outputs are finite.
     """
     network = source.loaded.network
     facts = source.loaded.facts
@@ -176,20 +198,25 @@ def _run_given(source: Source, telling: Telling) -> tuple[Feeds, list[Array]] | 
         images = [list(range(count))]
     places: list[int] = []
     results: list[list[Array]] = []
+    others: list[tuple[Telling, list[Array]]] = []
     for image in images:
-        arrays = list(split(telling.feeds, image).values())
+        feeds = split(telling.feeds, image)
+        arrays = list(feeds.values())
         outputs = run_as_given(network, arrays)
         if outputs is None:
             outputs = _run_padded(network, arrays)
         if outputs is None:
             continue
-        if all(np.isfinite(array).all() for array in outputs):
+        finite = [np.isfinite(array) for array in outputs]
+        if all(there.all() for there in finite):
             places += image
             results.append(outputs)
+        else:
+            others.append((Telling(feeds, telling.content), finite))
     if not places:
-        return None
+        return None, others
     joined = [np.concatenate(parts) for parts in zip(*results, strict=True)]
-    return split(telling.feeds, places), joined
+    return (Telling(split(telling.feeds, places), telling.content), joined), others
 
 
 def _run_padded(network: nn.Module, arrays: Sequence[Array]) -> list[Array] | None:

@@ -12,9 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from exports import export_session
+from found_toys import lively
+from mask_toys import of, unsafe
 from nystra.core.errors import ValidationError
+from nystra.export import Plan, mechanism, replacement_timing
 from nystra.export.graph.precision import lowering
 from nystra.export.load.telling import choose_telling_inputs, find_telling_inputs
+from nystra.export.rewrite import tokens
 from nystra.export.rewrite.sources import FileSource
 from nystra.export.validate import last_word
 from nystra.models import load
@@ -54,6 +58,17 @@ def test_a_network_that_is_compared_with_nothing_is_no_success(
     monkeypatch.setattr(last_word, "_run_padded", lambda *_: None)
     with pytest.raises(ValidationError, match="returns numbers for no image"):
         export_session(Enlarged(), tmp_path)
+
+
+@pytest.mark.full
+def test_numbers_where_the_network_has_none_fail_the_last_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = lively(nn.Sequential(of(unsafe)(), nn.Conv2d(16, 3, 1)))
+    monkeypatch.setattr(tokens, "_without_keys", lambda builder, core, out, bias: out)
+    monkeypatch.setattr(replacement_timing, "_time_in_turns", lambda *_: [[2.0], [1.0]])
+    with pytest.raises(ValidationError, match="returns numbers where the network as it was given"):
+        export_session(network, tmp_path, plan=Plan(mechanism("full")))
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,11 @@ def hidden_keys(self: Scored, scores: Tensor) -> Tensor:
     return scores.masked_fill(torch.arange(SIDE**2) > 11, -1e9).softmax(-1)
 
 
+def unsafe(self: Scored, scores: Tensor) -> Tensor:
+    """The weights of a black window are NaN."""
+    return scores.masked_fill(self.black(), -torch.inf).softmax(-1)
+
+
 def safe(self: Scored, scores: Tensor) -> Tensor:
     hidden = self.black()
     weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
@@ -194,7 +199,16 @@ def in_pieces(self: Scored, scores: Tensor) -> Tensor:
 
 SERVED = tuple(
     of(weigh)
-    for weigh in (hidden_black, hidden_keys, safe, safe_by_scores, without_nan, visible, in_pieces)
+    for weigh in (
+        hidden_black,
+        hidden_keys,
+        unsafe,
+        safe,
+        safe_by_scores,
+        without_nan,
+        visible,
+        in_pieces,
+    )
 )
 """Toys whose attention is replaced."""
 

@@ -27,11 +27,12 @@ def lively(toy: type[Scored]) -> Scored:
 
 
 def assert_right(found: Searched, image: Tensor, allowed: float = 1e-4) -> None:
-    """Compare the graph with the module: no NaN where that has numbers."""
+    """Compare the graph with the module: NaN where that has none, numbers elsewhere."""
     with torch.no_grad():
         expected = found.module(image)
         (given,) = found.network.with_sites([image])
     there = expected.isfinite()
+    np.testing.assert_array_equal(given.isfinite(), there)
     largest = float(expected[there].abs().max()) if there.any() else 1.0
     np.testing.assert_allclose(given[there], expected[there], rtol=0, atol=allowed * largest)
 
