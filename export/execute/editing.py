@@ -87,9 +87,9 @@ def replace_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> No
 def drop_unread(graph: onnx.GraphProto) -> None:
     """Remove the initializers that neither a node, nor a subgraph of one, nor an output reads."""
     used = find_names_read_in(graph)
-    for place in reversed(range(len(graph.initializer))):
-        if graph.initializer[place].name not in used:
-            del graph.initializer[place]
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name not in used:
+            del graph.initializer[index]
 
 
 def rename_values(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:

@@ -38,17 +38,17 @@ def prepend_preprocessing(
     if preprocessing.mean:
         steps.normalize(preprocessing)
     for node in graph.node:
-        for place, name in enumerate(node.input):
+        for index, name in enumerate(node.input):
             if name == replaced.name:
-                node.input[place] = steps.image
+                node.input[index] = steps.image
     steps.writer.nodes.extend(graph.node)
     steps.writer.replace_all()
     dimensions = replaced.type.tensor_type.shape.dim
     free = image.free_axes()
-    for place, axis in enumerate(image.axes):
+    for index, axis in enumerate(image.axes):
         if axis not in image.lengths:
-            dimensions[place].Clear()
-            dimensions[place].dim_param = free[place]
+            dimensions[index].Clear()
+            dimensions[index].dim_param = free[index]
     return PassResult(model)
 
 

@@ -188,7 +188,7 @@ def _frames(port: Port, pixels: Pixels, size: Size) -> Pixels:
     batch, frames, *shape = port.shape(size)
     image = _planes(pixels, port.channels or 3)
     still = _crop_batch(image, (batch, *shape))
-    rolled = [np.roll(still, place, axis=-1) for place in range(frames)]
+    rolled = [np.roll(still, index, axis=-1) for index in range(frames)]
     return np.stack(rolled, axis=1)
 
 
@@ -205,7 +205,7 @@ def _crop_batch(image: Pixels, shape: Sequence[int]) -> Pixels:
     """Return a batch of crops of an image, each moved by one pixel more."""
     batch, _, height, width = shape
     middle = _crop(image, height, width)
-    rolled = [np.roll(middle, place, axis=-1) for place in range(batch)]
+    rolled = [np.roll(middle, index, axis=-1) for index in range(batch)]
     return np.concatenate(rolled)
 
 

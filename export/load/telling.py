@@ -108,15 +108,15 @@ def find_telling_inputs(
     operations = 0.0
     fewest = _FEWEST if changed else _FEWEST - 1
     sides = _sides(facts, step, changed=changed)
-    for place, (height, width) in enumerate(sides):
+    for index, (height, width) in enumerate(sides):
         size = facts.size(height, width)
-        several = batch if place == 0 or parameters < _SMALL else 1
+        several = batch if index == 0 or parameters < _SMALL else 1
         padded = [-(-size[axis] // 8) * 8 for axis in SIDES]
         pixels = math.prod(padded)
         operations += several * (parameters * pixels + quadratic * pixels**2)
-        if place >= fewest and operations > _OPERATIONS:
+        if index >= fewest and operations > _OPERATIONS:
             break
-        at = place * _BATCH
+        at = index * _BATCH
         numbers = [(at + number) % len(kinds) for number in range(several)]
         names = [kinds[number] for number in numbers]
         images = [_feeds(facts, make, size) for _, make in names]

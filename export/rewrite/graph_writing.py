@@ -242,6 +242,6 @@ def insert_nodes(graph: onnx.GraphProto, planned: Sequence[Replacement]) -> None
 
 
 def _remove(listed: Any, names: set[str]) -> None:
-    for place in reversed(range(len(listed))):
-        if listed[place].name in names:
-            del listed[place]
+    for index in reversed(range(len(listed))):
+        if listed[index].name in names:
+            del listed[index]

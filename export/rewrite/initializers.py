@@ -30,9 +30,9 @@ def make_initializers(model: onnx.ModelProto) -> PassResult:
     """
     graph = model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    for place in reversed(range(len(graph.input))):
-        if graph.input[place].name in constants:
-            del graph.input[place]
+    for index in reversed(range(len(graph.input))):
+        if graph.input[index].name in constants:
+            del graph.input[index]
     outputs = {value.name for value in graph.output}
     uses = Counter(node.name for node in graph.node)
     nodes = []

@@ -179,8 +179,8 @@ def _is_of_regions(
     left = x < layout.shift[1]
     beyond = torch.stack((above, left), 1)  # (windows, 2, N)
     for sides in beyond.unique(dim=0):
-        apart = sides[:, :, None] != sides[:, None, :]
-        if not torch.equal(apart.any(0), far[0]):
+        crossing = sides[:, :, None] != sides[:, None, :]
+        if not torch.equal(crossing.any(0), far[0]):
             return False
     return True
 

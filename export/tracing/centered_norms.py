@@ -43,13 +43,15 @@ def _rank_of(value: ir.Value) -> int:
     """Return the number of axes of a value; 0 if it is not known."""
     if value.shape is not None:
         return len(value.shape)
-    made = value.producer()  # PyTorch writes a norm of groups so: (B, groups, values)
-    return 3 if made is not None and made.op_type == "Reshape" else 0
+    producer = value.producer()  # PyTorch writes a norm of groups so: (B, groups, values)
+    return 3 if producer is not None and producer.op_type == "Reshape" else 0
 
 
 def _is_mean_of(value: ir.Value | None, source: ir.Value) -> bool:
-    made = None if value is None else value.producer()
-    return made is not None and made.op_type == "ReduceMean" and made.inputs[0] is source
+    producer = None if value is None else value.producer()
+    if producer is None or producer.op_type != "ReduceMean":
+        return False
+    return producer.inputs[0] is source
 
 
 def _center(nodes: AddedNodes, source: ir.Value, axes: Sequence[int]) -> ir.Value:

@@ -120,15 +120,15 @@ class FreeAxes:
         example: dict[str, int] = {}
         limits: dict[str, tuple[int, int]] = {}
         shapes = []
-        for place, tensor in enumerate(inputs):
-            named = names[place] if place < len(names) else {}
+        for index, tensor in enumerate(inputs):
+            named = names[index] if index < len(names) else {}
             shape: list[int | str] = []
             for axis, length in enumerate(tensor.shape):
                 symbol = _symbol(length)
                 if symbol is None:
                     shape.append(int(length))
                     continue
-                name = named.get(axis, f"axis {axis} of input {place}")
+                name = named.get(axis, f"axis {axis} of input {index}")
                 name = str(symbols.setdefault(symbol, _make_symbol(name)))
                 node: Any = length.node  # type: ignore[attr-defined]
                 example.setdefault(name, int(node.hint))
@@ -217,7 +217,7 @@ def sizes_deciding_otherwise(
     same = [size for size in sizes if _decides_alike(before, size)]
     sizes = sorted(same or sizes, key=axes.elements)
     count = min(limit, len(sizes))
-    return [sizes[len(sizes) * place // count] for place in range(count)]
+    return [sizes[len(sizes) * index // count] for index in range(count)]
 
 
 def _decides_alike(conditions: Sequence[Condition], size: Lengths) -> bool:

@@ -79,8 +79,8 @@ def write_placeholder(domain: str, name: str, inputs: Sequence[Any], outputs: in
         name,
         domain,
         1,
-        inputs=[formal(f"input_{place}", "T") for place in range(len(inputs))],
-        outputs=[formal(f"output_{place}", "T") for place in range(outputs)],
+        inputs=[formal(f"input_{index}", "T") for index in range(len(inputs))],
+        outputs=[formal(f"output_{index}", "T") for index in range(outputs)],
         type_constraints=[("T", ["tensor(float)"], "")],
     )
     results = Op(Opset(domain, 1), name, schema)(*inputs)

@@ -246,9 +246,9 @@ def _by_rounding(
     nudges = islice(nudge(arrays), _NUDGES)
     runs += [session.all(nudged) for nudged in nudges]
     for run in runs:
-        for place, (own, one) in enumerate(zip(run, single, strict=True)):
-            changes[place] = max(changes[place], _FACTOR * _largest(own, one))
-            means[place] = max(means[place], _FACTOR * _mean(own, one))
+        for index, (own, one) in enumerate(zip(run, single, strict=True)):
+            changes[index] = max(changes[index], _FACTOR * _largest(own, one))
+            means[index] = max(means[index], _FACTOR * _mean(own, one))
     return changes, means if _selects(source) else []
 
 

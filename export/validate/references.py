@@ -254,30 +254,30 @@ class _Runs:
         if self.near_ties and self.rounded is None and self.reseeded is None:
             nudged = _changes_by_rounding(self.single, case, expected)
         allowed = []
-        for place, measure in enumerate(measures):
-            transform, tolerance = self.transform.name, tolerances[place]
-            own, right = expected[place], exact[place]
-            limit = _Limit(always[place], "float32 rounding")
+        for index, measure in enumerate(measures):
+            transform, tolerance = self.transform.name, tolerances[index]
+            own, right = expected[index], exact[index]
+            limit = _Limit(always[index], "float32 rounding")
             limit = limit.widen(tolerance.factor * max_abs(own, right), "float32 rounding")
             if reseeded is None and not self.near_ties:
                 maximum = MOST_ROUNDING * max_abs(own, np.zeros_like(own))
-                limit = limit.at_most(max(maximum, always[place]))
+                limit = limit.at_most(max(maximum, always[index]))
             coarse_mean = 0.0
             if coarse is not None:
-                coarse_mean = tolerance.factor * mean_abs(coarse[place], right)
+                coarse_mean = tolerance.factor * mean_abs(coarse[index], right)
                 if reseeded is None:
-                    _refuse_coarse(measure, measure.value(coarse[place], right), transform)
-                    change = tolerance.factor * max_abs(coarse[place], right)
+                    _refuse_coarse(measure, measure.value(coarse[index], right), transform)
+                    change = tolerance.factor * max_abs(coarse[index], right)
                     limit = limit.widen(change, transform)
             mean = None
             if reseeded is not None:
-                change = mean_abs(own, reseeded[place])
+                change = mean_abs(own, reseeded[index])
                 _refuse_changed_matches(coarse_mean, change, transform)
                 mean = largest([SHARE_OF_A_SEED * change, coarse_mean])
             elif tolerance.by_mean:
                 mean = coarse_mean
             elif nudged:
-                mean = tolerance.factor * nudged[place]
+                mean = tolerance.factor * nudged[index]
             allowed.append(_Allowed(limit, mean))
         for lowered in self.lowered.values():
             lowered.allow(measures, [own.limit for own in allowed], exact, arrays)

@@ -73,7 +73,7 @@ def _sort(model: onnx.ModelProto) -> None:
     """Sort the nodes topologically; the sort of the quantizer ignores what subgraphs read."""
     ordered = ir.serde.deserialize_model(model).graph
     ordered.sort()
-    places = {node.outputs[0].name: place for place, node in enumerate(ordered)}
+    places = {node.outputs[0].name: index for index, node in enumerate(ordered)}
 
     def find_place(node: onnx.NodeProto) -> int:
         return places[node.output[0]]
@@ -108,9 +108,9 @@ def _add_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[s
 
 def _remove_entries(graph: onnx.GraphProto, entries: Mapping[str, str]) -> None:
     for node in graph.node:
-        for place, name in enumerate(node.input):
+        for index, name in enumerate(node.input):
             if name in entries:
-                node.input[place] = entries[name]
+                node.input[index] = entries[name]
     nodes = [node for node in graph.node if node.output[0] not in entries]
     replace_nodes(graph, nodes)
 

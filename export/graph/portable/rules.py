@@ -103,7 +103,7 @@ def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str 
 
 
 def _group_adjacent(order: list[int]) -> list[list[int]]:
-    places = {axis: place for place, axis in enumerate(sorted(order))}
+    places = {axis: index for index, axis in enumerate(sorted(order))}
     groups: list[list[int]] = []
     for axis in order:
         if groups and places[axis] == places[groups[-1][-1]] + 1:
@@ -175,10 +175,10 @@ def _with_fewer_axes(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -
     if len(groups) >= rank:
         return None
     inputs = []
-    for place, name in enumerate(node.input):
+    for index, name in enumerate(node.input):
         lengths_of_groups = []
         for group in groups:
-            lengths = [sizes[place] for sizes in group]
+            lengths = [sizes[index] for sizes in group]
             lengths_of_groups.append(math.prod(lengths))
         inputs.append(graph.reshape(name, tuple(lengths_of_groups)))
     result = graph.op(node.op_type, *inputs)

@@ -53,29 +53,29 @@ def write_casts(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
     for node in graph.node:
         is_low = node.output[0] in chosen.nodes
         data = set(find_data_inputs(node, opset)) if is_low else set()
-        for place, name in enumerate(node.input):
+        for index, name in enumerate(node.input):
             if is_low and name in data and name in floats:
                 if name in constants.tensors:
-                    node.input[place] = constants.low_copy(name)
+                    node.input[index] = constants.low_copy(name)
                 elif name not in chosen.tensors:
-                    node.input[place] = cast(name, low.element)
-                    result.add(node.input[place])
+                    node.input[index] = cast(name, low.element)
+                    result.add(node.input[index])
                 else:
-                    node.input[place] = present.get(name, name)
+                    node.input[index] = present.get(name, name)
             elif name in chosen.tensors:
-                node.input[place] = cast(name, TensorProto.FLOAT)
+                node.input[index] = cast(name, TensorProto.FLOAT)
         inner = list(subgraphs(node))
         wide = sorted(chosen.tensors & find_names_read(node)) if inner else ()
         names = {name: cast(name, TensorProto.FLOAT) for name in wide}
         for graph_inside in inner:
             rename_values(graph_inside, names)
         written.append(node)
-        for place, name in enumerate(node.output):
+        for index, name in enumerate(node.output):
             if name not in chosen.tensors:
                 continue
             if name in outputs:
-                node.output[place] = present[name] = f"{name}.{low.name}"
-                result.add(node.output[place])
+                node.output[index] = present[name] = f"{name}.{low.name}"
+                result.add(node.output[index])
                 cast(name, TensorProto.FLOAT)
             else:
                 result.add(name)

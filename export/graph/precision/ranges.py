@@ -34,9 +34,9 @@ def measure_largest(
     probe: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
     writer = NodeWriter(probe.graph)
     results: dict[str, str] = {}
-    for place, name in enumerate(sorted(names)):
-        absolute = writer.op("Abs", [name], f"nystra.abs.{place}")
-        results[name] = writer.op("ReduceMax", [absolute], f"nystra.max.{place}", keepdims=0)
+    for index, name in enumerate(sorted(names)):
+        absolute = writer.op("Abs", [name], f"nystra.abs.{index}")
+        results[name] = writer.op("ReduceMax", [absolute], f"nystra.max.{index}", keepdims=0)
         writer.show(results[name], TensorProto.FLOAT, [])
     probe.graph.node.extend(writer.nodes)
     largest = dict.fromkeys(results, 0.0)

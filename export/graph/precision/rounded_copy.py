@@ -43,9 +43,9 @@ def make_rounded_copy(
             if kind.i == low.element:
                 kind.i = TensorProto.FLOAT
         rounds = [name for name in node.output if name in tensors and not moves(node)]
-        for place, name in enumerate(node.output):
+        for index, name in enumerate(node.output):
             if name in rounds:
-                node.output[place] = f"{name}.exact"
+                node.output[index] = f"{name}.exact"
         writer.nodes.append(node)
         for name in rounds:
             narrow = writer.op("Cast", [f"{name}.exact"], f"{name}.narrow", to=low.element)

@@ -43,8 +43,8 @@ def find_data_inputs(node: onnx.NodeProto, opset: int) -> list[str]:
     result_type = schema.outputs[0].type_str
     return [
         name
-        for place, name in enumerate(node.input)
-        if name and formal[min(place, len(formal) - 1)] == result_type
+        for index, name in enumerate(node.input)
+        if name and formal[min(index, len(formal) - 1)] == result_type
     ]
 
 
