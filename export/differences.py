@@ -31,7 +31,7 @@ def relative_difference(
         results: Results, of any types and shapes.
         expected: As many expected ones, of the same shapes.
     """
-    shapes = [tuple(one.shape) for one in results]
+    shapes = [tuple(result.shape) for result in results]
     if shapes != [tuple(other.shape) for other in expected]:
         return float("inf")
     differences = [

@@ -94,7 +94,7 @@ def _open_one(problem: Problem, file: Path, name: str) -> tuple[Engine, float]:
     difference = relative_difference(engine.run(problem.tensors), problem.expected)
     types = {kind.dtype for kind in problem.gives.kinds}
     types.add(torch.bfloat16 if precision == "bf16" else torch.float32)
-    allowed = max(_ALLOWED[each] for each in types)
+    allowed = max(_ALLOWED[kind] for kind in types)
     if problem.request.is_exact and not difference <= allowed:
         raise ValidationError(
             f"the result of {name} differs from that of the module by {difference:.0e} of its "

@@ -202,7 +202,7 @@ def _unusual(tensors: Sequence[Tensor]) -> str:
     if any(is_transformed(tensor) for tensor in tensors):
         return "torch.func transforms the call"
     is_forward = forward_ad._current_level >= 0
-    if is_forward and any(forward_ad.unpack_dual(each).tangent is not None for each in tensors):
+    if is_forward and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
         return "an input has a derivative in forward mode"
     if any(tensor.layout != torch.strided for tensor in tensors):
         return "a tensor is sparse"

@@ -238,7 +238,7 @@ def together(paths: Sequence[str]) -> str:
     values = [list(dict.fromkeys(names)) for names in parts_at]
     if math.prod(map(len, values)) != len(paths):
         return ", ".join(paths)
-    texts = [each[0] if len(each) == 1 else f"{{{', '.join(each)}}}" for each in values]
+    texts = [names[0] if len(names) == 1 else f"{{{', '.join(names)}}}" for names in values]
     return ".".join(texts)
 
 

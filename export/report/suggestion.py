@@ -89,9 +89,9 @@ def suggestion(
     keeping = [mechanism for mechanism in UNIFORM if figures[mechanism] >= DEFAULT_BUDGET]
     named = dict.fromkeys((Cluster(), *keeping[:1]))
     timed: dict[str, Callable[[], object]] = {"trained": lambda: trained(*arrays)}
-    timed |= {str(each): runs[each] for each in named}
+    timed |= {str(mechanism): runs[mechanism] for mechanism in named}
     seconds = measure_shortest(timed, rounds=_ROUNDS)
-    ratios = {each: seconds["trained"] / seconds[str(each)] for each in named}
+    ratios = {mechanism: seconds["trained"] / seconds[str(mechanism)] for mechanism in named}
     if ratios[Cluster()] < _WORTH:
         return ""
     text = (

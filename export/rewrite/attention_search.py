@@ -121,7 +121,7 @@ def find_attention(
     if other is not None:
         _read_at_longer_sizes(model, sized, other, readings)
     larger = take_larger() if any(reading.agreed.one_window for reading in readings) else None
-    sizes = [each for each in (sized, other, larger) if each is not None]
+    sizes = [graph for graph in (sized, other, larger) if graph is not None]
     checks = _Checks(PartRunner(model), sizes)
     replaced = _write_replacements(model.graph, run, readings, other)
     unmatched = run.unmatched

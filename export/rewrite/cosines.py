@@ -114,7 +114,7 @@ def _find_epsilon(
         return None
     rank = len(writer.value(source).shape)
     axes = read_numbers(norm, writer.constants_of(norm), "axes", 1)
-    along = [] if axes is None else [one % rank for one in axes]
+    along = [] if axes is None else [axis % rank for axis in axes]
     if along != [axis % rank] or not read_integer(norm, "keepdims", 1):
         return None
     [lowest, *others] = bounds or [None]

@@ -246,8 +246,8 @@ def _read_window(layout: Layout, rows: Tensor) -> None:
         grid_y = grid_y.transpose(1, 2)
         grid_x = grid_x.transpose(1, 2)
     runs = (
-        [_run(one, height) for one in grid_y[:, :, 0]],
-        [_run(one, width) for one in grid_x[:, 0]],
+        [_run(values, height) for values in grid_y[:, :, 0]],
+        [_run(values, width) for values in grid_x[:, 0]],
     )
     _read_runs(layout, window, runs)
 

@@ -331,7 +331,7 @@ class Provenance:
         release_free_memory()
 
     def _pass(self, node: ir.Node, reason: str) -> None:
-        if all(one.softmax is not node for one in self.unmatched):
+        if all(item.softmax is not node for item in self.unmatched):
             self.unmatched.append(Unmatched(node, reason))
 
     def _reduce(self, step: Step) -> Tensor:
@@ -358,8 +358,8 @@ class Provenance:
     def _pass_the_rest(self, graph: ir.Graph) -> None:
         """Record every softmax of scores that is in no attention."""
         used = {core.softmax for core in self.cores}
-        self.unmatched = [one for one in self.unmatched if one.softmax not in used]
-        used |= {one.softmax for one in self.unmatched}
+        self.unmatched = [item for item in self.unmatched if item.softmax not in used]
+        used |= {item.softmax for item in self.unmatched}
         for node in graph:
             value = self.values.get(node.outputs[0]) if node.outputs else None
             score = None if value is None else value.score

@@ -89,8 +89,8 @@ def _is_same(
             got = parts(*values)
         except Exception:  # noqa: BLE001 - whatever it raises, the operator has a result
             return False
-    right = [one for one in _as_list(expected) if isinstance(one, Tensor)]
-    if not all(bool(one.isfinite().all()) for one in right):
+    right = [value for value in _as_list(expected) if isinstance(value, Tensor)]
+    if not all(bool(tensor.isfinite().all()) for tensor in right):
         return True
     return relative_difference(_as_list(got)[: len(right)], right) <= _ALLOWED
 

@@ -57,7 +57,7 @@ class _Path:
         conditions = []
         last = self.changed[-1].expression if self.changed else None
         for condition in self.conditions:
-            if any(condition.expression == one.expression for one in seen):
+            if any(condition.expression == earlier.expression for earlier in seen):
                 continue
             if last is None:
                 conditions.append((condition, list(seen)))
@@ -144,7 +144,7 @@ class _Comparison:
             if is_out_of_memory(error):
                 raise
             return False
-        is_of_numbers = all(bool(one.isfinite().all()) for one in right)
+        is_of_numbers = all(bool(output.isfinite().all()) for output in right)
         return is_of_numbers and not _agrees(self.run, images, right)
 
 
@@ -252,7 +252,7 @@ def _describe_decided(conditions: Sequence[Condition]) -> str:
     last = conditions[-1]
     if last.number is not None:
         return f"the code of the network takes a size as the number {last.number:g} ({last.where})"
-    texts = " and ".join(f"{each.expression!s:.200}" for each in conditions)
+    texts = " and ".join(f"{condition.expression!s:.200}" for condition in conditions)
     by = "the code of the network" if last.is_own else "PyTorch, called by the network,"
     return f"{by} decides by {texts} ({last.where})"
 

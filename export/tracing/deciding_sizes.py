@@ -200,7 +200,7 @@ def sizes_deciding_otherwise(
         limit: Most lengths to return.
     """
     free = condition.names()
-    own = [each.names() for each in before if each.is_own]
+    own = [condition.names() for condition in before if condition.is_own]
     others = free.union(*(names for names in own if free & names))
     if not others <= set(start):
         return []
@@ -221,7 +221,7 @@ def sizes_deciding_otherwise(
 
 
 def _decides_alike(conditions: Sequence[Condition], size: Lengths) -> bool:
-    return all(value_of(each, size) in (each.result, None) for each in conditions)
+    return all(value_of(condition, size) in (condition.result, None) for condition in conditions)
 
 
 def _candidates(
@@ -239,8 +239,8 @@ def _candidates(
         if len(names) == 1:
             continue
         for name in names:
-            yield {each: start[each] for each in names} | {name: length}
-            yield {each: small[each] for each in names} | {name: length}
+            yield {axis: start[axis] for axis in names} | {name: length}
+            yield {axis: small[axis] for axis in names} | {name: length}
             yield dict.fromkeys(names, 2 * length) | {name: length}
 
 

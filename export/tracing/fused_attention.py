@@ -89,7 +89,7 @@ def _may_hide_all(mask: fx.Node, finite: Collection[str]) -> bool:
         numbers = (*node.args, *node.kwargs.values())
         if name_of(node).startswith("log") or -math.inf in numbers:
             return True
-        new = {one for one in node.all_input_nodes if one not in seen}
+        new = {operand for operand in node.all_input_nodes if operand not in seen}
         seen |= new
         waiting += new
     return False
@@ -211,9 +211,9 @@ def _as_images(tensor: Tensor, images: list[Any]) -> Tensor:
     """Return (..., h, N, d) as (B, h, N, d), where B is the product of some numbers of images."""
     rest = list(tensor.shape[-3:])
     own = list(tensor.shape[:-3])
-    same = len(own) == len(images) and all(
-        statically_known_true(one == other) for one, other in zip(own, images, strict=True)
-    )
+    pairs = zip(own, images, strict=False)
+    same = len(own) == len(images)
+    same = same and all(statically_known_true(side == other) for side, other in pairs)
     if not same:
         tensor = tensor.expand([*images, *rest])
     return tensor.reshape([-1, *rest])

@@ -75,14 +75,14 @@ class _Recorded:
     calls: SiteCalls = field(compare=False)
 
     def __call__(self, *arguments: Any) -> Tensor:
-        places = [at for at, one in enumerate(arguments) if isinstance(one, Tensor)]
+        places = [at for at, argument in enumerate(arguments) if isinstance(argument, Tensor)]
         tensors = [arguments[at] for at in places]
         kinds = [kind for kind in _OPERANDS if isinstance(self.site, kind)]
         operands = _OPERANDS[kinds[0]]
         result_shape: Any = self.site.result_shape
         name = f"site_{next(_numbers)}"
         call = SiteCall(
-            tuple(None if isinstance(one, Tensor) else one for one in arguments),
+            tuple(None if isinstance(argument, Tensor) else argument for argument in arguments),
             tuple(places),
             tuple(tuple(map(_length, tensor.shape)) for tensor in tensors),
             tuple(tensor.dtype for tensor in tensors),

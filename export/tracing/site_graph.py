@@ -171,11 +171,11 @@ def _find_site(network: nn.Module, scope: str) -> str:
 
 def _replace_node(graph: ir.Graph, node: ir.Node, nodes: list[ir.Node]) -> None:
     """Put the nodes of a mechanism into a graph, in place of the node of its site."""
-    read = dict.fromkeys(value for one in nodes for value in find_reads(one))
+    read = dict.fromkeys(value for inner in nodes for value in find_reads(inner))
     for constant in filter(is_stored, read):
         if str(constant.name) not in graph.initializers:
             graph.register_initializer(constant)
     outputs = node.outputs
-    values = [value for one in nodes for value in one.outputs]
+    values = [value for inner in nodes for value in inner.outputs]
     result = next(value for value in values if value.name == outputs[0].name)
     ir.convenience.replace_nodes_and_values(graph, node, [node], nodes, outputs, [result])

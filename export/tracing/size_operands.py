@@ -70,7 +70,7 @@ _PARTS: dict[Any, Any] = {
 def _takes_size(node: fx.Node) -> bool:
     nodes: list[fx.Node] = []
     fx.map_arg((node.args, node.kwargs), nodes.append)
-    return any(_is_size(one) for one in nodes)
+    return any(_is_size(node) for node in nodes)
 
 
 def write_sizes(graph: fx.Graph) -> bool:
@@ -228,7 +228,7 @@ def _decompose(graph: fx.Graph, node: fx.Node, parents: set[Any], parts: Any) ->
         written = write_parts(graph, node, parts, {})
     if not written:
         return False
-    for part in [one for one in graph.nodes if one not in before]:
+    for part in [inner for inner in graph.nodes if inner not in before]:
         if part.target not in parents:
             _write_sizes_of(graph, part, {*parents, part.target})
     return True

@@ -145,7 +145,7 @@ class StaticGraph:
         nodes.reverse()
         for node in nodes:
             for names in (node.input, node.output):
-                names[:] = [final.get(each, each) for each in names]
+                names[:] = [final.get(name, name) for name in names]
             node.name = node.output[0]
         for output, tensor in outputs.items():
             self.tensors[output] = replace(self.tensors[tensor], value=None)
