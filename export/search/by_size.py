@@ -35,6 +35,9 @@ _MOST_LENGTHS = 1024
 _FEW_VALUES = 8
 """Most numbers of a tensor that are counted in a pass each; a mask has two or three."""
 
+_COUNTING = ("CumSum", "Einsum", "Gemm", "MatMul", "NonZero")
+"""Operators beside the reductions that may count the elements of a tensor."""
+
 _SHAPED = ("Reshape", "Expand")
 """Operators whose inputs after the first give a shape, and no elements."""
 
@@ -159,6 +162,8 @@ def _find_varying_elements(
     """Return for each result of a node which of its elements depend on the size."""
     if node.op_type in ("Shape", "Size") and node.domain == "":
         return [_find_differing_lengths(node, sized, other)]
+    if _counts_elements(node, sized) != _counts_elements(node, other):
+        return [torch.tensor(True)] * len(node.outputs)
     read = find_reads(node) if graphs_of(node) else iter(node.inputs)
     if varying.keys().isdisjoint(list_names(read)):
         return []
@@ -167,6 +172,19 @@ def _find_varying_elements(
         return []
     moved = _move_elements(node, sized, varying)
     return moved or [torch.tensor(True)] * len(node.outputs)
+
+
+def _counts_elements(node: ir.Node, sized: Sized) -> object:
+    """Return how many constants a node may add up to one, if it does: ones become their number."""
+    if node.domain:
+        return None
+    shapes = [sized.shapes.get(name, ()) for name in list_names(node.inputs)]
+    if node.op_type in _COUNTING:
+        return shapes
+    if not node.op_type.startswith("Reduce") or node.op_type in ("ReduceMax", "ReduceMin"):
+        return None
+    results = math.prod(sized.shapes.get(str(node.outputs[0].name), ()))
+    return math.prod(shapes[0]) // max(results, 1)
 
 
 def _find_differing_lengths(node: ir.Node, sized: Sized, other: Sized) -> Tensor:

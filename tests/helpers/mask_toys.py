@@ -246,7 +246,16 @@ class HiddenPadding(Scored):
         return scores.masked_fill(self.hidden, -1e9).softmax(-1)
 
 
-BY_SIZE = tuple(of(weigh) for weigh in (scaled_by_logarithm, scaled_when_large, masked_when_large))
+def scaled_by_count(self: Scored, scores: Tensor) -> Tensor:
+    """The rows are counted as a sum of ones."""
+    rows = torch.ones_like(self.x[:1, :1, :, :1]).sum()
+    return (scores * (rows.log() / 3.0).clamp(min=1.6)).softmax(-1)
+
+
+BY_SIZE = tuple(
+    of(weigh)
+    for weigh in (scaled_by_logarithm, scaled_when_large, masked_when_large, scaled_by_count)
+)
 """Toys that compute something else for images of more than 60 rows."""
 
 
