@@ -169,7 +169,8 @@ def _model(
     item: Replacement,
     values: Mapping[str, OrtValue],
 ) -> onnx.ModelProto:
-    (part,) = make_parts([nodes], [str(item.output.name)])
+    output = str(item.output.name)
+    (part,) = make_parts([nodes], [output])
     model = part_model(network, part, values)
     for entry in list(model.graph.input):
         value = values[entry.name]

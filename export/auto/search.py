@@ -82,7 +82,8 @@ def find_plan(prepared: Prepared, options: AutoOptions, progress: Progress) -> P
     for number, name in enumerate(faster, 1):
         progress(f"{number}/{len(faster)} try {name}")
         sites = every[name]
-        plans.append(UniformPlan(name, sites, costs[name], **trials.changes(sites)))
+        changes = trials.changes(sites)
+        plans.append(UniformPlan(name, sites, costs[name], **changes))
     budget = prepared.options.min_psnr or DEFAULT_BUDGET
     chosen = choose(trained, plans, budget)
     if images.coarse:

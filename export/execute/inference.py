@@ -66,7 +66,8 @@ def infer(
             proto.graph.initializer.append(initializer)
         else:
             shape = tensor.shape.numpy()
-            proto.graph.input.append(make(str(value.name), int(tensor.dtype), shape))
+            kind = int(tensor.dtype)
+            proto.graph.input.append(make(str(value.name), kind, shape))
     nodes = [
         node
         for node in model.graph
@@ -77,7 +78,8 @@ def infer(
         str(value.name) for node in nodes for value in find_reads(node)
     } - results_of_nodes:
         if name in data and name in shapes and name not in feeds:
-            proto.graph.input.append(make(name, types[name], shapes[name]))
+            info = make(name, types[name], shapes[name])
+            proto.graph.input.append(info)
     proto.graph.node.extend(map(ir.serde.serialize_node, nodes))
     every_result = [item for results in computed.values() for item in results.items()]
     for name, result in every_result:

@@ -203,8 +203,8 @@ def _run(model: ir.Model, feeds: Mapping[str, Array], sized: Sized) -> None:
             continue
         tensors = {name: value for name, value in results.items() if value.is_tensor()}
         add_shapes(tensors, sized)
-        found = tensors.keys() & constants
-        sized._constants.update((name, tensors[name]) for name in found)
+        names_found = tensors.keys() & constants
+        sized._constants.update((name, tensors[name]) for name in names_found)
         values |= results
         del results, tensors  # the next part runs without what is read no longer
         forget(part, last, values)

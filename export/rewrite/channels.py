@@ -111,8 +111,8 @@ def _write_concat(writer: MapWriter, node: ir.Node, ir_value: ir.Value) -> MapFo
     outs = [writer.builder.lengths(ir_value)]
     first = forms[0]
     if all(form.node is first.node for form in forms):  # parts of one tensor: a roll, a flip
-        given: list[Tensor | None] = [form.channel for form in forms]
-        channel = rule.move(node, given, outs)[0]
+        parts_of_map: list[Tensor | None] = [form.channel for form in forms]
+        channel = rule.move(node, parts_of_map, outs)[0]
         return MapForm(first.node, share_constant_axes(channel), first.count)
     places = [writer.place(part) for part in parts]
     compacted = zip(forms, places, strict=True)

@@ -262,12 +262,14 @@ def _without_keys(
     may_be = core.mask is None and (core.by_data or bool(core.by_size))
     if bias is None or not (core.emptied or may_be):
         return out
-    highest = builder.op("ReduceMax", bias, torch.tensor([-1]), keepdims=1)
+    last_axis = torch.tensor([-1])
+    highest = builder.op("ReduceMax", bias, last_axis, keepdims=1)
     if not core.emptied:
         return builder.op("Add", out, builder.op("Sub", highest, highest))
     zero = builder.constant(torch.tensor(0.0), core.q)
     lowest = builder.constant(torch.tensor(-math.inf), core.q)
-    return builder.op("Where", builder.op("Equal", highest, lowest), zero, out)
+    empty = builder.op("Equal", highest, lowest)
+    return builder.op("Where", empty, zero, out)
 
 
 def _replay_addends(builder: SiteBuilder, run: Provenance, core: Attention) -> ir.Value:
@@ -353,5 +355,6 @@ def _make_product_zeros(builder: SiteBuilder, core: Attention) -> ir.Value:
 def _make_zeros(builder: SiteBuilder, core: Attention, sizes: ir.Value) -> ir.Value:
     """Return zeros of these sizes, of the type of the queries."""
     dtype = ir.DataType(builder.sized.type_of(core.q))
-    zero = ir.tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
+    array = np.zeros(1, dtype.numpy())
+    zero = ir.tensor(array, dtype=dtype)
     return builder.op("ConstantOfShape", sizes, value=zero)

@@ -133,7 +133,8 @@ def _count_values(term: Tensor) -> tuple[Tensor, Tensor]:
     numbers, counts = term.unique(return_counts=True) if few is None else few
     rounded = (numbers.double().clamp(-_ANY_MASK, _ANY_MASK) * 1e5).round()
     values, place = rounded.unique(return_inverse=True)
-    return values, torch.zeros_like(values, dtype=torch.int64).index_add(0, place, counts)
+    sums = torch.zeros_like(values, dtype=torch.int64)
+    return values, sums.index_add(0, place, counts)
 
 
 def _count_few_values(term: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -235,8 +235,8 @@ def number_places(codes: Tensor, places: Tensor) -> Tensor:
     codes_read = corner.clamp(min=0).contiguous()
     at = torch.searchsorted(codes, codes_read)
     at = at.clamp(max=len(codes) - 1)
-    found = codes[at] == corner
-    at = torch.where(found, at, torch.full_like(at, -1))
+    is_on_map = codes[at] == corner
+    at = torch.where(is_on_map, at, torch.full_like(at, -1))
     return at.expand(places.shape)
 
 

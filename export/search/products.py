@@ -290,8 +290,10 @@ def _is_along_keys(score: Score, w_as: Matrices, groups: Shape) -> bool:
         along = {axis for axis in columns if shape[axis] > 1}
         return along == {axis % len(shape) for axis in axes if shape[axis] > 1}
     numbers = number_in_order(softened)
-    firsts = torch.arange(shape.numel()).reshape(shape).amin(axes, keepdim=True)
-    first_of = torch.empty(int(numbers.max()) + 1, dtype=torch.int64)
+    numbers_of_elements = torch.arange(shape.numel()).reshape(shape)
+    firsts = numbers_of_elements.amin(axes, keepdim=True)
+    count = int(numbers.max()) + 1
+    first_of = torch.empty(count, dtype=torch.int64)
     first_of[numbers.flatten()] = firsts.expand(shape).flatten()
     rows = w_as.of(first_of[score.numbers], groups)
     return bool((rows == rows[:, :, :1]).all())

@@ -44,8 +44,8 @@ def _emitter(operator: OperatorSchema, overload: Any) -> Callable[..., Any]:
 
     def translate(*args: Any, **kwargs: Any) -> Any:
         values = dict(zip(names, args, strict=False)) | kwargs
-        given = {name: values[name] for name in rest}
-        attributes = node_attributes(operator.name, **given)
+        remaining = {name: values[name] for name in rest}
+        attributes = node_attributes(operator.name, **remaining)
         return emit(*(values[name] for name in tensors), **attributes)
 
     return translate

@@ -95,7 +95,8 @@ def _cut(
     grid = part.unflatten(2, (height, width))
     padded = F.pad(grid, beyond)
     cells = padded.unflatten(3, (-1, columns))
-    cells = cells.unflatten(2, (-1, rows)).transpose(3, 4)
+    cells = cells.unflatten(2, (-1, rows))
+    cells = cells.transpose(3, 4)
     blocks: Tensor = cells.flatten(4, 5).flatten(2, 3)
     return blocks
 
@@ -109,7 +110,8 @@ def _grid(
     """Return the grid (B, h, N, C) of blocks (B, h, blocks, places, C)."""
     columns = (width + sides[1] - 1) // sides[1]
     cells = blocks.unflatten(3, sides)
-    cells = cells.unflatten(2, (-1, columns)).transpose(3, 4)
+    cells = cells.unflatten(2, (-1, columns))
+    cells = cells.transpose(3, 4)
     padded = cells.flatten(4, 5).flatten(2, 3)
     inside = padded[:, :, :height, :width]
     grid: Tensor = inside.flatten(2, 3)

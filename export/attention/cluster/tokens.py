@@ -128,7 +128,8 @@ def _own(bias: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
     rows = queries.cut(bias)  # (B, h, blocks, places, Nk)
     used = keys.tokens.unsqueeze(1)
     used = used.expand(-1, rows.shape[3], -1)
-    return rows.gather(-1, used.expand(*rows.shape[:2], *used.shape))
+    places = used.expand(*rows.shape[:2], *used.shape)
+    return rows.gather(-1, places)
 
 
 def _sum_seen(

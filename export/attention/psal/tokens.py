@@ -72,7 +72,8 @@ def attend_windows(
         ahead = (regions.unsqueeze(-1) == kinds).to(qkv.dtype) * (
             _SEPARATION / geometry.scale
         ) ** 0.5
-        ahead = ahead.unsqueeze(1).expand(*q.shape[:-1], 4)
+        ahead = ahead.unsqueeze(1)
+        ahead = ahead.expand(*q.shape[:-1], 4)
         q = torch.cat((q, ahead), -1)
         k = torch.cat((k, ahead), -1)
     flat_q = q.flatten(0, 2)
@@ -84,7 +85,8 @@ def attend_windows(
         table = bias_table.to(qkv.dtype)
         logits = logits + _position_bias(index, table, geometry)
     out = _weigh(index, logits, v.flatten(0, 2), mechanism)
-    out = merge(out.view(*v.shape), (height, width), geometry)
+    windows = out.view(*v.shape)
+    out = merge(windows, (height, width), geometry)
     return out.view(batch, height, width, -1)
 
 

@@ -77,8 +77,8 @@ def calibrate(
             got = session.run(feed)
             for name in sources:
                 drawn[name].append(got[f"{name}.drawn"])
-                found = float(got[f"{name}.largest"])
-                largest[name] = max(largest[name], found)
+                value = float(got[f"{name}.largest"])
+                largest[name] = max(largest[name], value)
             for name in outputs:
                 sizes[name] += float(got[f"{name}.size"]) / len(feeds)
     ranges = {}
