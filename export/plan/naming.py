@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...core.files.writing import check_folder_name
+from ...core.errors import NystraError
 from ...core.ports.port import join_sides
 from ...models.facts import Facts
 from ..attention.as_trained.parameters import AsTrained
@@ -53,7 +53,11 @@ def output_path(
     """
     if output.suffix == ".onnx" and not output.is_dir():
         return output
-    check_folder_name(str(output), "a .onnx file")
+    if output.suffix and not output.is_dir():
+        raise NystraError(
+            f"the output {output} ends in {output.suffix}, expected a .onnx file, or a folder, "
+            "which has to exist if its name has a dot"
+        )
     stem = source.stem
     first = facts.inputs[0]
     dims = "dynamic" if first.free_axes() else join_sides(first.shape({}))

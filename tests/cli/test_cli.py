@@ -115,7 +115,7 @@ def test_bad_usage_is_exit_code_2_and_writes_nothing(
         ([str(checkpoint), "-o", str(checkpoint / "a.onnx")], "is a file, expected a folder"),
         (
             [str(checkpoint), "-o", str(tmp_path / "a.txt")],
-            "looks like a .txt file: expected",
+            "ends in .txt, expected a .onnx file",
         ),
         ([str(checkpoint), "--calibrate", str(tmp_path / "no")], "is not a folder"),
         ([str(checkpoint), "--no-functions", "--inline"], "not allowed with"),
