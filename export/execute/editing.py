@@ -95,8 +95,10 @@ def drop_unread(graph: onnx.GraphProto) -> None:
 def rename_values(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     """Rename values of a graph wherever its nodes, its outputs and the graphs inside use them."""
     for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        node.output[:] = [names.get(name, name) for name in node.output]
+        inputs = [names.get(name, name) for name in node.input]
+        outputs = [names.get(name, name) for name in node.output]
+        node.input[:] = inputs
+        node.output[:] = outputs
         for inside in subgraphs(node):
             rename_values(inside, names)
     for value in (*graph.output, *graph.value_info):

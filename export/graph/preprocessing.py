@@ -118,4 +118,5 @@ class _Steps:
 
 def _as_channels(numbers: Sequence[float]) -> Array:
     """Return a number of each channel as (1, C, 1, 1)."""
-    return np.array(numbers, np.float32).reshape(1, -1, 1, 1)
+    array = np.array(numbers, np.float32)
+    return array.reshape(1, -1, 1, 1)

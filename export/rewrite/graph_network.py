@@ -57,7 +57,8 @@ class GraphNetwork(nn.Module):
         super().__init__()
         self.source = source
         self.kept_as_is: dict[str, str] = {}
-        self._shared = _Shared(replacements=tuple(replacements), sessions={}, pieces={})
+        listed = tuple(replacements)
+        self._shared = _Shared(replacements=listed, sessions={}, pieces={})
         self._rounding: Rounding | None = None
         for item in replacements:
             for path, site in item.sites.items():

@@ -94,7 +94,8 @@ class SiteBuilder(NodeBuilder):
         """Return the shape of a value of the graph at the other size."""
         if self.other is None:
             return self.lengths(value)
-        return self.other.shapes.get(str(value.name), self.lengths(value))
+        lengths = self.lengths(value)
+        return self.other.shapes.get(str(value.name), lengths)
 
     def side(self, value: ir.Value, axis: int) -> Side:
         """Return the length of an axis: a number if it is the same at both sizes."""

@@ -36,7 +36,8 @@ def axes_from_end(node: ir.Node, sized: Sized, rank: int) -> tuple[int, ...]:
             return _find_changed_axes(node, sized)
     else:
         axes = list(read_attribute(node, "axes", ()))  # type: ignore[call-overload]
-    return tuple(axis - rank if axis >= 0 else axis for axis in axes or range(rank))
+    axes = axes or list(range(rank))
+    return tuple(axis - rank if axis >= 0 else axis for axis in axes)
 
 
 def _find_changed_axes(node: ir.Node, sized: Sized) -> tuple[int, ...]:

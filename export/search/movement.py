@@ -205,7 +205,8 @@ def as_onnx_does(node: ir.Node, parts: Parts, outs: Shapes) -> list[Tensor]:
     """Move elements by the reference of ONNX itself, for rare operators."""
     opset = node.graph.opset_imports.get("", 18)  # type: ignore[union-attr]
     inputs = [None if part is None else part.contiguous().numpy() for part in parts]
-    results = compute_node(ir.serde.serialize_node(node), inputs, opset)
+    proto = ir.serde.serialize_node(node)
+    results = compute_node(proto, inputs, opset)
     return [torch.from_numpy(np.ascontiguousarray(array)) for array in results]
 
 
