@@ -10,8 +10,9 @@ from ...core.text import first_named, pluralize
 from ...models.loading import LoadedModel
 from .as_trained.parameters import AsTrained
 from .full.parameters import Full
-from .implementation import find_unsupported_reason
+from .implementation import find_unsupported_reason, find_untrained
 from .mechanism import Mechanism
+from .performer.parameters import Performer
 from .plan import Plan
 from .registry import MECHANISMS, mechanism
 from .site import Site, find_sites
@@ -111,8 +112,9 @@ def improvements(network: nn.Module, resolved: Mapping[str, Mechanism], worst: s
     served = [
         f"`mechanism` {other.name}"
         for other in others
-        if not isinstance(other, (Full, AsTrained))
+        if not isinstance(other, (Full, AsTrained, Performer))  # meant for networks trained with it
         and not find_unsupported_reason(other, site.module)
+        and not find_untrained(other, site.module)
     ]
     tries = [f"full attention there (`keep_full` {worst})"]
     advice = [planned.advice] if planned.advice else []

@@ -21,6 +21,7 @@ from nystra.export.attention.psal.parameters import Psal
 from nystra.export.attention.site import find_sites, neutral, resolve, swap
 from nystra.export.load.network import load_for
 from nystra.export.validate.fidelity import measure_fidelity
+from nystra.models import load
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import MapSite, TokenSite, WindowSite
 from nystra.models.swinir.network import SwinIR
@@ -157,6 +158,11 @@ def test_advice_names_what_serves_the_site() -> None:
     assert text.endswith(
         "more `landmarks`, `mechanism` nystromformer, `mechanism` cluster, `mechanism` psal"
     )
+    network = load("vit_cifar10_p4").network
+    path = next(site.path for site in find_sites(network))
+    text = improvements(network, resolve(Plan(Nystra()), network), path)
+    assert "cluster" in text
+    assert not any(name in text for name in ("linformer", "performer"))
 
 
 def test_a_plan_of_another_checkpoint_does_not_change_the_window(tmp_path: Path) -> None:
