@@ -38,6 +38,7 @@ def save_video(
     sound: bool = False,
     audio_codec: str = "aac",
     tags: tuple[int, int] = (1, 1),
+    light: tuple[int, int] = (1, 1),
     turned: int = 0,
     aspect: Fraction = Fraction(1),
     options: dict[str, str] | None = None,
@@ -53,6 +54,7 @@ def save_video(
         sound: Add a second stream.
         audio_codec: Its codec.
         tags: Numbers of the matrix and of the range (1 limited, 2 full).
+        light: Numbers of the primaries and of the transfer.
         turned: Degrees by which players turn it to the left.
         aspect: Width over height of a pixel.
         options: Options of the container.
@@ -66,6 +68,7 @@ def save_video(
         (stream.height, stream.width), stream.pix_fmt = size, pixel_format
         stream.time_base = stream.codec_context.time_base = TICKS
         stream.codec_context.colorspace, stream.codec_context.color_range = tags
+        stream.codec_context.color_primaries, stream.codec_context.color_trc = light
         stream.codec_context.sample_aspect_ratio = aspect
         if turned:
             stream.set_display_rotation(turned)
@@ -109,6 +112,7 @@ def look(path: Path) -> Any:
             codec=stream.codec_context.name,
             rate=stream.average_rate,
             aspect=stream.codec_context.sample_aspect_ratio,
+            light=(stream.codec_context.color_primaries, stream.codec_context.color_trc),
             frames=frames,
             times=[frame.pts * frame.time_base for frame in frames],
         )

@@ -112,6 +112,28 @@ def test_colors_come_out_as_they_went_in(
         assert abs(float(after.mean()) - float(before.mean())) < 0.5 * peak / 255
 
 
+def test_a_video_of_a_phone_stays_hdr_which_is_said(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """10 bits, BT.2020 and HLG."""
+    source = save_video(
+        tmp_path / "in.mp4",
+        UNEVEN,
+        pixel_format="yuv420p10le",
+        codec="libx265",
+        tags=(9, 1),
+        light=(9, 18),
+        sound=True,
+    )
+    assert run(model, source, tmp_path / "out.mp4") == 0
+    before, after = look(source), look(tmp_path / "out.mp4")
+    assert before.light == after.light == (9, 18)
+    assert (int(after.frames[0].colorspace), after.frames[0].format.name) == (9, "yuv420p10le")
+    assert after.times == before.times
+    assert sound(tmp_path / "out.mp4") == sound(source)
+    assert "the video is HDR (HLG)" in capsys.readouterr().err
+
+
 def test_the_right_matrix_is_taken_and_ten_bits_stay(tmp_path: Path, model: Path) -> None:
     for tags in ((1, 1), (6, 1), (6, 2), (2, 1)):
         source = save_video(
