@@ -86,6 +86,14 @@ def at_most(self: Scored, scores: Tensor) -> Tensor:
     return torch.minimum(scores, torch.tensor(40.0)).softmax(-1)
 
 
+def at_least(self: Scored, scores: Tensor) -> Tensor:
+    return torch.maximum(scores, torch.tensor(-40.0)).softmax(-1)
+
+
+def capped(self: Scored, scores: Tensor) -> Tensor:
+    return (50 * torch.tanh(scores / 50)).softmax(-1)
+
+
 def softly_positive(self: Scored, scores: Tensor) -> Tensor:
     return F.softplus(scores, threshold=5).softmax(-1)
 
@@ -141,6 +149,8 @@ REFUSED = tuple(
         raised_again,
         clipped,
         at_most,
+        at_least,
+        capped,
         softly_positive,
         rounded,
         times_mask,

@@ -131,8 +131,9 @@ def _matches(
     used = index.clamp(min=0)
     row = torch.div(used, key.shape[3], rounding_mode="trunc")
     across = key.shape[3] - 2 * radius
+    above = (row - radius) * across
     column = used - row * key.shape[3]
-    moved = (row - radius) * across + column - radius
+    moved = above + column - radius
     return torch.where(index < 0, -1, moved), score
 
 
@@ -164,8 +165,8 @@ def _votes(
     used = index.clamp(min=0).long()
     key_width = across - reach + 1
     row = torch.div(used, key_width, rounding_mode="trunc")
-    first = batch_offset(index, blocks.shape[2] * across)
-    corner = used + row * (reach - 1) + first
+    corner = used + row * (reach - 1)
+    corner = corner + batch_offset(index, blocks.shape[2] * across)
     total: Tensor | None = None
     for down in range(reach):
         for right in range(reach):
