@@ -19,7 +19,7 @@ demo: .venv/installed
 	@echo "The upscaled photograph: $(CURDIR)/out/chelsea_x2.png; before and after: $(CURDIR)/out/sheet.png"
 
 test: .venv/installed
-	$(bin)/python -m pip install 'nystra[test]'
+	$(bin)/python -m pip install --no-compile 'nystra[test]'
 	$(bin)/python -m pytest -q -n 2
 
 # Compiles the kernels, which takes some minutes: once, until a file of the package changes.
