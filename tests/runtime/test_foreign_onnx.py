@@ -14,6 +14,7 @@ from nystra.core.ports.port import ValueRanges
 from nystra.runtime.images.image_data import ImageData, quantize
 from nystra.runtime.images.images import read_image, write_image
 from nystra.runtime.session import Session
+from nystra.runtime.tasks.restoration.probing import is_batched
 from nystra.runtime.tasks.restoration.restorer import restorer_for
 
 IMAGE = "f (float[b,3,h,w] input) => (float[b,3,H,W] output)"
@@ -280,3 +281,12 @@ def test_an_example_for_the_clock_is_noise_in_the_range(tmp_path: Path, kind: st
     example = example_array(port, {"height": 20, "width": 30})
     assert (example.shape, example.dtype) == ((1, 20, 30, 3), np.dtype(kind))
     assert ranges[0][1] * 0.9 < example.max() <= ranges[0][1]
+
+
+@pytest.mark.parametrize("least", [0.3, 0.7, 0.9, 1.5])
+def test_a_model_that_asks_for_the_mean_of_a_batch_is_not_batched(least: float) -> None:
+    def brighter(images: np.ndarray) -> np.ndarray:
+        return images + np.float32(images.mean() > least)
+
+    assert not is_batched(brighter, (2, 3, 8, 8))
+    assert is_batched(lambda images: images + images.mean((1, 2, 3), keepdims=True), (2, 3, 8, 8))
