@@ -290,3 +290,8 @@ def test_a_model_that_asks_for_the_mean_of_a_batch_is_not_batched(least: float) 
 
     assert not is_batched(brighter, (2, 3, 8, 8))
     assert is_batched(lambda images: images + images.mean((1, 2, 3), keepdims=True), (2, 3, 8, 8))
+
+
+def test_a_model_without_numbers_beyond_its_range_is_batched() -> None:
+    with np.errstate(invalid="ignore"):
+        assert is_batched(lambda images: np.sqrt(1 - images), (2, 3, 8, 8))

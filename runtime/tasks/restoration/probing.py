@@ -120,8 +120,9 @@ def _is_same_alone(function: Callable[[Array], Array], images: Array) -> bool:
     joined = np.concatenate(each)
     if batched.shape != joined.shape:
         return False
-    largest = max(float(np.abs(joined).max(initial=0.0)), 1e-30)
-    return bool(np.abs(batched - joined).max(initial=0.0) <= _ROUNDING * largest)
+    finite = np.abs(joined[np.isfinite(joined)])
+    allowed = _ROUNDING * max(float(finite.max(initial=0.0)), 1e-30)
+    return np.allclose(batched, joined, rtol=0.0, atol=allowed, equal_nan=True)
 
 
 def shows_pictures(network: TiledNetwork) -> bool:
