@@ -129,7 +129,7 @@ def grow_evenly(terms: Sequence[Tensor]) -> bool:
 
 def _count_values(term: Tensor) -> tuple[Tensor, Tensor]:
     """Return the numbers of a tensor, rounded, in ascending order, and how often each occurs."""
-    few = _count_few_values(term)
+    few = _count_few_values(term) if term.numel() else None
     numbers, counts = term.unique(return_counts=True) if few is None else few
     rounded = (numbers.double().clamp(-_ANY_MASK, _ANY_MASK) * 1e5).round()
     values, place = rounded.unique(return_inverse=True)
@@ -207,7 +207,7 @@ def _find_differing_lengths(node: ir.Node, sized: Sized, other: Sized) -> Tensor
 
 
 def _move_elements(node: ir.Node, sized: Sized, varying: dict[str, Tensor]) -> list[Tensor]:
-    """Return what `_varying_elements` does for an operator that only moves elements, else []."""
+    """Return what `_find_varying_elements` does for a node that only moves elements, else []."""
     rule = rule_of(node)
     if rule is None or rule.kind is not Kind.MOVES or rule.move is None:
         return []
