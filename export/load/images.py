@@ -19,6 +19,7 @@ from ...core.ports.examples import batch_sizes, example_array, own_sizes
 from ...core.ports.port import CONDITION, Port, Size
 from ...core.ports.preprocessing import Preprocessing
 from ...models.facts import Facts
+from ...runtime.images.image_data import resize_plane
 from ...runtime.images.images import READ_SUFFIXES, read_image
 
 Pixels: TypeAlias = npt.NDArray[np.float32]
@@ -28,6 +29,9 @@ _LARGE_SIDE = 48
 """Least side of a window, or size multiple, whose validation images are smaller."""
 
 _LARGEST_CALIBRATION_SIDE = 256
+
+_REDUCED_SCALE = 3
+"""Least scale of a network for which the shipped photographs are reduced."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def calibration_feeds(
         side = sample_side(facts) if folder is None else _LARGEST_CALIBRATION_SIDE
     samples = {}
     for path in calibration_images(folder):
-        pixels = read_image(path).pixels
+        pixels = read_sample(facts, path, folder)
         height, width = pixels.shape[:2]
         rows, columns = min(side, height), min(side, width)
         size = facts.size(rows, columns)
@@ -142,6 +146,24 @@ def calibration_images(folder: Path | None) -> list[Path]:
     if not paths:
         raise NystraError(f"`calibrate` {folder} holds no images ({', '.join(READ_SUFFIXES)})")
     return paths
+
+
+def read_sample(facts: Facts, path: Path, folder: Path | None) -> Pixels:
+    """Return an image of the user's folder, or a shipped photograph, like inputs of the network.
+
+    An image to be enlarged four times is small because it was reduced, and sharper per pixel than
+    the photographs, so that attention in it is too: for such networks they are reduced by two,
+    unless they would be smaller than a sample.
+
+    Returns:
+        Pixels (H, W, C) in 0..1.
+    """
+    pixels = read_image(path).pixels
+    height, width = (side // 2 for side in pixels.shape[:2])
+    if folder or facts.scale < _REDUCED_SCALE or min(height, width) < sample_side(facts):
+        return pixels
+    planes = [resize_plane(plane, (height, width)) for plane in np.moveaxis(pixels, 2, 0)]
+    return np.stack(planes, axis=2)
 
 
 def sample_side(facts: Facts) -> int:

@@ -13,14 +13,21 @@ import numpy as np
 from ...core.errors import NystraError
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
-from ...runtime.images.images import read_image
 from ...runtime.metrics.measures import measure_for
 from ..attention.candidates import candidates
 from ..attention.cost import count_all_operations
 from ..attention.full.parameters import Full
 from ..attention.plan import Plan
 from ..attention.site import find_sites
-from .images import Feeds, Images, calibration_images, feeds_of, sample_side
+from .images import (
+    Feeds,
+    Images,
+    Pixels,
+    calibration_images,
+    feeds_of,
+    read_sample,
+    sample_side,
+)
 
 MAX_OPERATIONS = 36e12
 """Budget of all measurements: about five minutes of two cores."""
@@ -61,7 +68,8 @@ def choose_samples(
     out = [path for place, path in enumerate(paths) if place % _STRIDE == last]
     crops_of_each = max(crops, 2) if len(paths) == 1 else crops
     for path in paths:
-        cut = _cut(facts, path, side, crops_of_each)
+        pixels = read_sample(facts, path, folder)
+        cut = _cut(facts, path.name, pixels, side, crops_of_each)
         numbers = range(1, len(cut) + 1)
         names = [f"{path.name} {place}/{len(cut)}" for place in numbers]
         samples |= dict(zip(names, cut, strict=True))
@@ -117,13 +125,12 @@ def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool
     return 1, two, True
 
 
-def _cut(facts: Facts, path: Path, side: int, crops: int) -> list[Feeds]:
-    pixels = read_image(path).pixels
+def _cut(facts: Facts, name: str, pixels: Pixels, side: int, crops: int) -> list[Feeds]:
     height, width = pixels.shape[:2]
     smallest = max(facts.window[-2:]) if facts.window is not None else 1
     if facts.sides is None and min(height, width) < smallest:
         raise NystraError(
-            f"{path.name} is {height}x{width}, smaller than a window of the network: choosing a "
+            f"{name} is {height}x{width}, smaller than a window of the network: choosing a "
             f"plan needs images of at least {smallest}x{smallest}"
         )
     size = facts.size(min(side, height), min(side, width))
