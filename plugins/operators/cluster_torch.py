@@ -79,25 +79,30 @@ def key_clusters(k: Tensor, seeds: Tensor, rounds: int) -> tuple[Tensor, Tensor]
     return members, centers
 
 
-def cluster_records(k: Tensor, v: Tensor, members: Tensor, centers: Tensor, order: int) -> Tensor:
-    """Return what `attend_clusters` needs the sums of, for each key.
+def center_keys(k: Tensor, members: Tensor, centers: Tensor) -> Tensor:
+    """Return keys (..., N, d) relative to the centers of their clusters, as of `key_clusters`."""
+    return k - members @ centers
+
+
+def sum_members(members: Tensor, v: Tensor, k: Tensor | None) -> Tensor:
+    """Return what `attend_clusters` needs to know of the members of each cluster.
 
     Args:
-        k: Keys (..., N, d).
-        v: Their values, (..., N, e).
-        members: 1 where a key is in a cluster, (..., N, m).
-        centers: Centers of the clusters, (..., m, d).
-        order: 1: with the covariance of keys and values.
+        members: 1 where a key is in a cluster, (..., n, m).
+        v: Values of the keys, (..., n, e).
+        k: Of order 1, keys relative to their centers, (..., n, d), from `center_keys`.
 
     Returns:
-        (..., N, e + 1): values and ones; of order 1 (..., N, e + 1 + d + d e): also keys relative
-        to their center, and their products with the values.
+        (..., m, e + 1): sums of the values, and counts; of order 1 (..., m, e + 1 + d + d e): also
+        sums of the keys, and of their products with the values.
     """
     parts = [v, torch.ones_like(v[..., :1])]
-    if order:
-        keys = k - members @ centers
-        parts += [keys, (keys.unsqueeze(-1) * v.unsqueeze(-2)).flatten(-2)]
-    return torch.cat(parts, -1)
+    if k is None:
+        return members.mT @ torch.cat(parts, -1)
+    sums = members.mT @ torch.cat([*parts, k], -1)
+    marked = (members.unsqueeze(-1) * k.unsqueeze(-2)).flatten(-2)
+    products = (marked.mT @ v).unflatten(-2, (members.shape[-1], -1))
+    return torch.cat([sums, products.flatten(-2)], -1)
 
 
 def attend_clusters(
@@ -113,7 +118,7 @@ def attend_clusters(
     Args:
         q: Queries (..., n, d), scaled.
         centers: Centers of the clusters, (..., m, d).
-        seen: Weighted sums of the records of their members, (..., m, c).
+        seen: Weighted sums over their members, (..., m, c), as of `sum_members`.
         own_logits: Logits of the queries with the tokens, (..., n, j); None: there are none.
         v: Values of the tokens, (..., j, e).
         all_v: Values (..., N, e); their range limits the result of order 1.

@@ -8,7 +8,12 @@ from torch import Tensor
 
 from ....models.geometry import TokenGeometry
 from ....plugins.operators.attention_torch import softmax_attention
-from ....plugins.operators.cluster_torch import attend_clusters, cluster_records, key_clusters
+from ....plugins.operators.cluster_torch import (
+    attend_clusters,
+    center_keys,
+    key_clusters,
+    sum_members,
+)
 from .parameters import LARGEST, Cluster
 
 
@@ -44,9 +49,10 @@ def attend_free(
     seed_columns = _seeds(width, columns, k.device)
     seeds = (seed_rows.unsqueeze(1) + seed_columns).flatten()
     members, centers = key_clusters(keys, seeds, mechanism.rounds or 0)
-    records = cluster_records(keys, values, members, centers, mechanism.order or 0)
+    centered = center_keys(keys, members, centers) if mechanism.order else None
     if geometry.separate:
-        out = attend_clusters(own, centers, members.mT @ records, None, None, values)
+        seen = sum_members(members, values, centered)
+        out = attend_clusters(own, centers, seen, None, None, values)
         if first is None:
             return out
         return torch.cat([first, out], 2)
@@ -59,7 +65,8 @@ def attend_free(
     own_q = cut(own)
     own_k = cut(keys)
     own_v = cut(values)
-    sums = cut(members).mT @ cut(records)  # (B, h, blocks, m, e + 1 or more)
+    own_centered = None if centered is None else cut(centered)
+    sums = sum_members(cut(members), own_v, own_centered)  # (B, h, blocks, m, e + 1 or more)
     seen = sums.sum(2, keepdim=True) - sums
     own_logits = own_q @ own_k.mT + inside.mT.log()
     if key_before:

@@ -12,8 +12,9 @@ from ....plugins.operators.attention_torch import softmax_attention
 from ....plugins.operators.cluster_torch import (
     Blocks,
     attend_clusters,
-    cluster_records,
+    center_keys,
     key_clusters,
+    sum_members,
 )
 from ....plugins.operators.window_cluster.schema import cluster_seeds
 from .parameters import Cluster
@@ -79,9 +80,9 @@ def attend_tokens(
     own_q = queries.cut(q[:, :, before:] * geometry.scale)
     own_k = keys.cut(grid_k)
     own_v = keys.cut(grid_v)
-    records = cluster_records(grid_k, grid_v, members, centers, mechanism.order or 0)
+    centered = keys.cut(center_keys(grid_k, members, centers)) if mechanism.order else None
     real_members = keys.cut(members) * keys.real.unsqueeze(-1)
-    sums = real_members.mT @ keys.cut(records)
+    sums = sum_members(real_members, own_v, centered)
     own_logits = own_q @ own_k.mT
     exact_k = k[:, :, :key_before].unsqueeze(2)
     exact_v = v[:, :, :key_before].unsqueeze(2)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ....core.errors import NystraError
-from ..cluster_torch import Blocks, attend, key_clusters
+from ..cluster_torch import Blocks, attend, key_clusters, sum_members
 from ..operator_torch import register
 from ..schema import Attributes, OperatorSchema
 from ..window_geometry import WindowGeometry
@@ -116,14 +116,17 @@ class ClusteredWindows:
             qkv.shape[1:-1],
         )
 
-    def sums(self, tokens: Tensor) -> Tensor:
-        """Return the sums of each cluster's members in each block, (B nW, h, blocks, m, c)."""
+    def sum_members(self, keys: Tensor | None) -> Tensor:
+        """Return the sums of each cluster's members in each block, (B nW, h, blocks, m, c).
+
+        Keys relative to their centers, (B nW, h, N, d), are given for those of order 1.
+        """
         inside = self.blocks.cut(self.members) * self.blocks.real.unsqueeze(-1)
-        out: Tensor = inside.mT @ self.blocks.cut(tokens)
-        return out
+        own_keys = None if keys is None else self.blocks.cut(keys)
+        return sum_members(inside, self.blocks.cut(self.v), own_keys)
 
     def sum_seen(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sums that each block sees, weighted by exp(bias), both like ``sums``.
+        """Return the sums that each block sees, weighted by exp(bias), both like the sums.
 
         They are those in other blocks of the coarse bias, and those in its own one.
         """
@@ -168,8 +171,7 @@ def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
     """
     windows = ClusteredWindows.of(SCHEMA, qkv, bias_table, attributes)
     own_q = windows.blocks.cut(windows.q)
-    ones = torch.ones_like(windows.v[..., :1])
-    elsewhere, own = windows.sum_seen(windows.sums(torch.cat([windows.v, ones], -1)))
+    elsewhere, own = windows.sum_seen(windows.sum_members(None))
     seen = elsewhere + own
     out = attend(
         own_q,

@@ -5,56 +5,68 @@ from __future__ import annotations
 from ..body_builder import BodyBuilder
 from ..window_body import WindowBody
 from ..window_cluster.body import NEVER, TINY, compute_own_logits, cut_windows, sum_seen
+from ..window_cluster.body_blocks import Blocks
 
 
-class _Records:
-    """What is summed of the members of a cluster: value, 1, key, products of key and value."""
+class _Channels:
+    """What is summed over the members of a cluster: value, 1, key, products of key and value."""
 
-    def __init__(self, windows: WindowBody, all_windows: str, k: str, v: str) -> None:
-        body, self._windows = windows.body, windows
-        products = body.op(
-            "Mul",
-            body.reshape(k, -1, windows.head_dim, 1),
-            body.reshape(v, -1, 1, windows.value_dim),
-        )
+    def __init__(self, windows: WindowBody) -> None:
+        self._body = body = windows.body
         pairs = body.op("Mul", windows.head_dim, windows.value_dim)
-        places = all_windows, windows.heads, windows.tokens
-        products = body.reshape(products, *places, pairs)
-        ones = body.op("Expand", body.number(1.0), body.shape(*places, 1))
-        self.tokens = body.op("Concat", v, ones, k, products, axis=-1)
         end = windows.value_dim
         self._bounds = [body.ints([0]), body.shape(end)]
         for size in (body.ints(1), windows.head_dim, pairs):
             end = body.op("Add", end, size)
             self._bounds.append(body.shape(end))
 
-    def part(self, records: str, which: int) -> str:
+    def part(self, sums: str, which: int) -> str:
         """Return the sums of values (0), the counts (1), the sums of keys (2) or products (3)."""
-        axis = self._windows.body.ints([-1])
-        return self._windows.body.op("Slice", records, *self._bounds[which : which + 2], axis)
+        axis = self._body.ints([-1])
+        return self._body.op("Slice", sums, *self._bounds[which : which + 2], axis)
+
+
+def _sum_members(windows: WindowBody, blocks: Blocks, members: str, k: str, v: str) -> str:
+    """Return the sums of each cluster's members in each block, (B nW, h blocks, m, c)."""
+    nodes = windows.body
+    all_windows, own_blocks = nodes.size(members, 0), nodes.size(members, 1)
+    count = nodes.size(members, 3)
+    column = nodes.shape(all_windows, own_blocks, blocks.places, 1)
+    ones = nodes.op("Expand", nodes.number(1.0), column)
+    summed = nodes.op("Concat", v, ones, k, axis=-1)
+    sums = nodes.op("MatMul", nodes.swap(members, 4), summed)
+    marked = nodes.op(
+        "Mul",
+        nodes.reshape(members, -1, count, 1),
+        nodes.reshape(k, -1, 1, windows.head_dim),
+    )
+    marked = nodes.reshape(marked, all_windows, own_blocks, blocks.places, -1)
+    products = nodes.op("MatMul", nodes.swap(marked, 4), v)
+    products = nodes.reshape(products, all_windows, own_blocks, count, -1)
+    return nodes.op("Concat", sums, products, axis=-1)
 
 
 def write(nodes: BodyBuilder) -> str:
     """Write the nodes; return the result."""
     op, number = nodes.op, nodes.number
     windows, q, k, v, clusters, blocks, bias = cut_windows(nodes)
-    all_windows = op("Mul", windows.batch, windows.windows)
-    records = _Records(windows, all_windows, k, v)
+    channels = _Channels(windows)
 
+    all_windows = op("Mul", windows.batch, windows.windows)
     own_blocks = op("Mul", windows.heads, blocks.count)
     count = nodes.size(clusters.members, 3)
     own_q, own_k, own_v = blocks.cut(q), blocks.cut(k), blocks.cut(v)
     members = op("Mul", blocks.cut(clusters.members), blocks.real(2))
-    sums = op("MatMul", nodes.swap(members, 4), blocks.cut(records.tokens))
+    sums = _sum_members(windows, blocks, members, own_k, own_v)
     sums = nodes.reshape(sums, all_windows, windows.heads, blocks.count, -1)
     elsewhere, own_sums = (
         nodes.reshape(part, all_windows, own_blocks, count, -1)
         for part in sum_seen(windows, blocks, bias, sums)
     )
-    remaining = op("Greater", records.part(own_sums, 1), number(0.0))
+    remaining = op("Greater", channels.part(own_sums, 1), number(0.0))
     seen = op("Add", elsewhere, op("Where", remaining, own_sums, number(0.0)))
 
-    totals, counts, keys, products = (records.part(seen, which) for which in range(4))
+    totals, counts, keys, products = (channels.part(seen, which) for which in range(4))
     divisor = op("Add", counts, number(TINY))
     means, keys = op("Div", totals, divisor), op("Div", keys, divisor)
     outer = op(

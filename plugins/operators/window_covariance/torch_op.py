@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..cluster_torch import attend_clusters, cluster_records
+from ..cluster_torch import attend_clusters, center_keys
 from ..operator_torch import register
 from ..window_cluster.torch_op import ClusteredWindows
 from ..windows_torch import empty_map
@@ -19,8 +19,8 @@ def window_covariance(qkv: Tensor, bias_table: Tensor | None = None, **attribute
     """
     windows = ClusteredWindows.of(SCHEMA, qkv, bias_table, attributes)
     blocks = windows.blocks
-    records = cluster_records(windows.k, windows.v, windows.members, windows.centers, order=1)
-    elsewhere, own = windows.sum_seen(windows.sums(records))
+    keys = center_keys(windows.k, windows.members, windows.centers)
+    elsewhere, own = windows.sum_seen(windows.sum_members(keys))
     count = own[..., windows.v.shape[-1]].unsqueeze(-1)
     # Where no member is left, sums are zero but for rounding, which a small weight would enlarge.
     seen = elsewhere + torch.where(count > 0, own, torch.zeros_like(own))
