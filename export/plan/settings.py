@@ -47,8 +47,6 @@ _MOST_IMAGES = 4
 _RUNS = 3
 """Most runs with chosen settings."""
 
-_TOO_SHARP = "its settings change the output too much on the images"
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -121,13 +119,15 @@ def choose_settings(
         if change <= budget:
             break
         expected = sum(group.predict() for group in classes)
+    finest = math.floor(decibels(change))
+    reason = f"its settings change the output too much (`min_psnr` {finest} takes them everywhere)"
     exact: dict[str, Mechanism] = {}
     for _ in range(_RUNS):
         paths = _find_worst(classes, exact, budget / max(change, 1e-30))
         if change <= budget or not paths:
             break
         progress(f"run with exact attention at {pluralize(len(exact) + len(paths), 'site')}")
-        exact |= {path: replace(trial.exact[path], reason=_TOO_SHARP) for path in paths}
+        exact |= {path: replace(trial.exact[path], reason=reason) for path in paths}
         change = trial.change_by(sites | exact)
     count = len(trial.samples)
     description = _describe(classes, exact, count, limit, before, change)

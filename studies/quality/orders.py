@@ -7,7 +7,8 @@ them; networks without a position bias run at other windows than the trained one
         swinir_x2_w32_nobias:32 swinir_x2_w32_nobias:64 sst_x2_w64:64
 
 Rows of ``orders.json`` are not measured again. The speedup is that of the attention of a site, of
-the medians of turns on one thread.
+the medians of turns on one thread. The last panel has the attention over a whole map that
+`studies.tokens` measures.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.full.parameters import Full
 from studies.quality.frontier import Row, Subject, times_of
 from studies.quality.measure import ImageSet, measure
+from studies.tokens.costs import KINDS
 
 SETTINGS = (
     *(Cluster((side, side), 8, order=0) for side in (2, 4, 6, 8)),
@@ -38,6 +40,8 @@ _LEAST_RANGE = 0.02
 """dB that a panel shows at least, so that noise is not read as loss."""
 
 ROWS = Path(__file__).with_suffix(".json")
+TOKENS = Path(__file__).parent.parent / "tokens"
+MAP_SIDE, MAP_TOKENS = 128, 4096
 PICTURE = Path(__file__).parent.parent / "measurements" / "images" / "large_windows.png"
 
 
@@ -64,6 +68,29 @@ def rows_of(subject: Subject, images: ImageSet, rounds: int) -> list[Row]:
     return rows
 
 
+def map_rows() -> list[Row]:
+    """Return the rows of attention over a whole map, from the files of `studies.tokens`."""
+    costs = json.loads((TOKENS / "costs.json").read_bytes())
+    quality = json.loads((TOKENS / "quality.json").read_bytes())
+    seconds = {row["kind"]: row["ms"] for row in costs if row["tokens"] == MAP_TOKENS}
+    psnr = {row["kind"]: row["psnr"] for row in quality if row["side"] == MAP_SIDE}
+    rows = []
+    for kind, (name, settings) in KINDS.items():
+        if name != Cluster.name:
+            continue
+        setting = Cluster(**settings).at(None)
+        row = {
+            "model": f"restorer, map of {MAP_TOKENS:,} tokens",
+            "window": None,
+            "clusters": math.prod(setting.sizes()[0]),
+            "order": setting.order,
+            "loss": psnr["full"] - psnr[kind],
+            "speedup": seconds["full"] / seconds[kind],
+        }
+        rows.append(row)
+    return sorted(rows, key=lambda row: row["clusters"])
+
+
 def draw(rows: Sequence[Row], out: Path) -> None:
     """Write the chart: dB lost over the speedup, a panel for each network and window."""
     subjects = list(dict.fromkeys((row["model"], row["window"]) for row in rows))
@@ -71,7 +98,7 @@ def draw(rows: Sequence[Row], out: Path) -> None:
     panels = figure.subplots(1, len(subjects), squeeze=False)[0]
     for axes, subject in zip(panels, subjects, strict=True):
         _panel(axes, [row for row in rows if (row["model"], row["window"]) == subject])
-    panels[0].set_ylabel("dB lost on Set5")
+    panels[0].set_ylabel("dB lost")
     panels[0].legend(fontsize="small")
     figure.savefig(out, dpi=90)
 
@@ -88,8 +115,8 @@ def _panel(axes: Axes, rows: Sequence[Row]) -> None:
                 str(row["clusters"]), place, fontsize=7, xytext=(3, 3), textcoords="offset points"
             )
     axes.axhline(0, color="0.6", linewidth=0.8)
-    side = rows[0]["window"]
-    axes.set_title(f"{rows[0]['model']}, windows of {side}", fontsize=9)
+    model, side = rows[0]["model"], rows[0]["window"]
+    axes.set_title(f"{model}, windows of {side}" if side else model, fontsize=9)
     axes.set_xlabel("times as fast as exact attention")
     axes.plot([1], [0], "ks", markersize=5, label="exact")
     axes.set_xlim(0, 1.08 * max(row["speedup"] for row in rows))
@@ -115,7 +142,7 @@ def main() -> None:
             subject = Subject.of(name, int(window))
             rows += rows_of(subject, ImageSet("Set5", *options.set), options.rounds)
             ROWS.write_bytes(stable_json(rows))
-    draw(rows, PICTURE)
+    draw([*rows, *map_rows()], PICTURE)
 
 
 if __name__ == "__main__":

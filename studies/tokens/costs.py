@@ -37,6 +37,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "nystra, 16 landmarks": ("nystra", {}),
     "nystra, 64 landmarks": ("nystra", {"landmarks": (8, 8)}),
     "cluster": ("cluster", {}),
+    "cluster, 16 and 4": ("cluster", {"clusters": (4, 4), "block": 4}),
     "cluster, 4 of order 1": ("cluster", {"order": 1}),
     "cluster, 16 of order 1": ("cluster", {"clusters": (4, 4), "order": 1}),
 }

@@ -23,20 +23,12 @@ from nystra.core.json_text import stable_json
 from nystra.export import mechanism
 from nystra.export.attention.implementation import implement
 from nystra.models.sites import MapSite
+from studies.tokens.costs import KINDS
 from studies.tokens.restorer import PATCH, Restorer
 from studies.training.data import read_pairs
 from studies.training.denoising import middle, with_noise
 from studies.training.restoring import psnr_of_error
 
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "full": ("full", {}),
-    "nystra, 16 landmarks": ("nystra", {}),
-    "nystra, 64 landmarks": ("nystra", {"landmarks": (8, 8)}),
-    "cluster": ("cluster", {}),
-    "cluster, 16 and 4": ("cluster", {"clusters": (4, 4), "block": 4}),
-    "cluster, 4 of order 1": ("cluster", {"order": 1}),
-    "cluster, 16 of order 1": ("cluster", {"clusters": (4, 4), "order": 1}),
-}
 SIDES = {64: 24, 128: 12, 256: 6}  # and photographs of each
 
 

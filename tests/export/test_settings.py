@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,11 @@ def test_exact_attention_stays_where_no_setting_keeps_the_limit() -> None:
     settings = chosen(Plan(Cluster()), change_by({**usual(), "sharp": Full()}) - 1.0)
     assert isinstance(settings.sites["smooth"], Cluster)
     assert isinstance(settings.sites["sharp"], Full)
-    assert settings.sites["sharp"].reason
+    found = re.search(r"`min_psnr` (\d+) takes them everywhere", settings.sites["sharp"].reason)
+    assert found
+    lower = chosen(Plan(Cluster()), float(found[1]))
+    assert lower.figures["exact"] == []
+    assert lower.figures["psnr"] >= float(found[1])
     assert settings.figures["exact"] == ["sharp"]
     assert "exact attention at 1 site" in settings.summary
 
