@@ -60,7 +60,9 @@ def _cut(bounds: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
     return places.clamp(max=bounds[-1] - 1), places < ends[:, None]
 
 
-def key_clusters(k: Tensor, seeds: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
+def key_clusters(
+    k: Tensor, seeds: Tensor, rounds: int, repeated: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Return members (..., N, m), 1 where a key is in a cluster, and centers (..., m, d).
 
     Args:
@@ -68,10 +70,13 @@ def key_clusters(k: Tensor, seeds: Tensor, rounds: int) -> tuple[Tensor, Tensor]
         seeds: Indices of the keys where the centers start, (m,).
         rounds: Rounds after the first. In each round every key is assigned to the nearest center,
             and every center moves to the mean of its members; without members it stays.
+        repeated: True where a seed is that of an earlier center, which has its members, (m,).
     """
     centers = k[..., seeds, :]
     for _ in range(rounds + 1):
         nearness = k @ centers.mT - 0.5 * centers.square().sum(-1).unsqueeze(-2)
+        if repeated is not None:
+            nearness = nearness.masked_fill(repeated, -torch.inf)
         nearest = nearness.detach().argmax(-1, keepdim=True)
         members = (nearest == torch.arange(len(seeds), device=k.device)).to(k.dtype)
         counts = members.sum(-2).unsqueeze(-1)

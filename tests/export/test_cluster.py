@@ -18,6 +18,7 @@ from nystra.export.attention.site import resolve
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import TokenSite, WindowSite, exact_tokens
 from nystra.models.swinir.network import SwinIR
+from nystra.plugins.operators.cluster_torch import key_clusters
 from nystra.plugins.operators.window_cluster.schema import SCHEMA
 from small_swinir import tiny
 
@@ -44,6 +45,35 @@ def test_the_largest_block_that_no_border_cuts(
     assert fitting.block == taken
     assert asked.attributes(geometry(window, shift), True)["block"] == taken
     assert asked.at(geometry(window, shift, masked=False)).block == block
+
+
+@pytest.mark.parametrize(
+    ("clusters", "window", "taken"),
+    [((8, 8), (3, 48), (3, 21)), ((6, 6), (3, 48), (3, 12)), ((8, 8), (48, 3), (21, 3)),
+     ((8, 8), (2, 4), (2, 4)), ((4, 4), (8, 32), (4, 4)), ((2, 8), (4, 4), (4, 4)),
+     ((1, 64), (1, 144), (1, 64))],
+)  # fmt: skip
+def test_no_two_clusters_start_at_one_token(
+    clusters: tuple[int, int], window: tuple[int, int], taken: tuple[int, int]
+) -> None:
+    """Centers of two would be equal, and every engine's rounding would choose between them."""
+    strip = WindowGeometry(2, 5, 5, window, (0, 0), False, 0.4)
+    asked = Cluster(clusters, 2)
+    fitting = asked.at(strip)
+    assert fitting.clusters == taken
+    assert fitting.at(strip) == fitting
+    attributes = asked.attributes(strip, False)
+    assert (attributes["cluster_rows"], attributes["cluster_cols"]) == taken
+
+
+def test_repeated_seeds_have_no_members() -> None:
+    keys = torch.randn(1, 2, 12, 4, generator=torch.Generator().manual_seed(0))
+    seeds, repeated = torch.tensor([1, 1, 5, 9, 9]), torch.tensor([False, True, False, False, True])
+    members, centers = key_clusters(keys, seeds, 2, repeated)
+    distinct, their_centers = key_clusters(keys, seeds[~repeated], 2)
+    assert torch.equal(members[..., ~repeated], distinct)
+    assert torch.equal(centers[..., ~repeated, :], their_centers)
+    assert not members[..., repeated].any()
 
 
 def test_a_window_whose_every_block_is_cut_keeps_exact_attention() -> None:

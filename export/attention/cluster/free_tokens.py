@@ -45,10 +45,11 @@ def attend_free(
     own = q[:, :, before:] * geometry.scale
     keys = k[:, :, key_before:]
     values = v[:, :, key_before:]
-    seed_rows = _seeds(height, rows, k.device) * width
+    seed_rows = _seeds(height, rows, k.device)
     seed_columns = _seeds(width, columns, k.device)
-    seeds = (seed_rows.unsqueeze(1) + seed_columns).flatten()
-    members, centers = key_clusters(keys, seeds, mechanism.rounds or 0)
+    seeds = (seed_rows.unsqueeze(1) * width + seed_columns).flatten()
+    repeated = _repeated(seed_rows).unsqueeze(1) | _repeated(seed_columns)
+    members, centers = key_clusters(keys, seeds, mechanism.rounds or 0, repeated.flatten())
     centered = center_keys(keys, members, centers) if mechanism.order else None
     if geometry.separate:
         seen = sum_members(members, values, centered)
@@ -88,6 +89,11 @@ def _seeds(side: int, parts: int, device: torch.device) -> Tensor:
     """Return `cluster_seeds` of a side that may be free."""
     middles = 2 * torch.arange(parts, device=device) + 1
     return middles * side // (2 * parts)
+
+
+def _repeated(seeds: Tensor) -> Tensor:
+    """Return where a seed is the one before it, as where a map has fewer places than clusters."""
+    return F.pad(seeds[1:] == seeds[:-1], (1, 0))
 
 
 def _cut(

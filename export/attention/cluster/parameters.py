@@ -155,6 +155,7 @@ class Cluster(Windowed):
             tokens = geometry.tokens
         clusters, block = self.sizes(tokens)
         if isinstance(geometry, WindowGeometry):
+            clusters = fit_clusters(clusters, geometry.window)
             block = self._blocks(geometry)[0]
         return replace(
             self,
@@ -232,7 +233,7 @@ class Cluster(Windowed):
             geometry: Geometry of a site where the mechanism fits.
             bias: The site has a position bias.
         """
-        clusters, _ = self.sizes(geometry.tokens)
+        clusters = fit_clusters(self.sizes(geometry.tokens)[0], geometry.window)
         block, sides = self._blocks(geometry)
         return geometry.attributes() | {
             "mask": self.choose_mask(geometry),
@@ -273,6 +274,21 @@ class Cluster(Windowed):
             limit = covariance.MAX_BIAS_BLOCKS
         few = count_blocks(geometry.window, side) <= limit
         return side % block == 0 and uncut and few
+
+
+def fit_clusters(clusters: tuple[int, int], sides: tuple[int, int]) -> tuple[int, int]:
+    """Return rows and columns of about as many clusters, at most as many as a grid has.
+
+    Two clusters that start at one token have the same center, and rounding would choose between
+    them.
+    """
+    count = math.prod(clusters)
+    rows, columns = (min(pair) for pair in zip(clusters, sides, strict=True))
+    if rows < clusters[0]:
+        columns = min(count // rows, sides[1])
+    elif columns < clusters[1]:
+        rows = min(count // columns, sides[0])
+    return rows, columns
 
 
 def _bias_block(sides: list[int], geometry: WindowGeometry, bias: bool) -> int:

@@ -17,7 +17,7 @@ from ....plugins.operators.cluster_torch import (
     sum_members,
 )
 from ....plugins.operators.window_cluster.schema import cluster_seeds
-from .parameters import Cluster
+from .parameters import Cluster, fit_clusters
 
 
 def attend_tokens(
@@ -51,6 +51,7 @@ def attend_tokens(
     if query_grid[0] == key_grid[0] == 1:  # of a line all are along it
         clusters = (1, math.prod(clusters))
         along = block**2
+    clusters = fit_clusters(clusters, key_grid)
     first = []
     if before:
         own_bias = bias
