@@ -13,6 +13,9 @@ from torch import Tensor
 # What operators are made of. The public tables are those of an export, and have fewer.
 from torch._decomp import decomposition_table
 
+# Lets operators that are made of others keep free sizes in a run for shapes, as torch.export does.
+from torch._dispatch.python import enable_python_dispatcher
+
 # Classes of operators: of `torch.ops.aten.add.Tensor`, and of those that call a function.
 from torch._ops import HigherOrderOperator, OpOverload
 
@@ -43,6 +46,7 @@ __all__ = [
     "TorchDispatchMode",
     "TreeSpec",
     "decomposition_table",
+    "enable_python_dispatcher",
     "get_proxy_mode",
     "is_observed",
     "is_transformed",

@@ -102,12 +102,11 @@ def resolve(
     """
     sites = find_sites(network)
     if not sites and not isinstance(plan.default, (AsTrained, Full)):
-        raise UnsupportedModelError(
-            f"the network has no attention that nystra replaces, so {plan.default.name} does not "
-            "apply: omit `mechanism` to export it as it was trained"
-            + "".join(f"; {reason}" for reason in unserved)
-            + "; see docs/mechanisms.md"
-        )
+        name, advice = plan.default.name, "omit `mechanism` to export it as it was trained"
+        text = f"the network has no attention that nystra replaces, so {name} does not apply"
+        if unserved:
+            text = f"{name} can replace no attention of the network: {'; '.join(unserved)}"
+        raise UnsupportedModelError(f"{text}: {advice}; see docs/mechanisms.md")
     plan.refuse_unknown_sites([site.path for site in sites])
     resolved = {}
     for site in sites:

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from ...core.errors import UnsupportedModelError, is_out_of_memory
 from ...models.sizes.given import copy_sharing_weights
 from ...models.sizes.open_caches import open_caches
-from ...models.torch_internals import FakeTensorMode
+from ...models.torch_internals import FakeTensorMode, enable_python_dispatcher
 from ..differences import relative_difference
 from .deciding_sizes import FreeAxes, Lengths, sizes_deciding_otherwise, value_of
 from .lowering import CHECKS, name_of
@@ -209,7 +209,8 @@ def conditions_at(
         Repeats(copied, observed)
     with open_caches(copied), record_conditions() as conditions:
         try:
-            with mode, trace_settings(), torch.no_grad():
+            # Operators such as interpolate() and unfold() have numbers of sizes in C++ alone.
+            with mode, enable_python_dispatcher(), trace_settings(), torch.no_grad():
                 copied(*inputs)
         except Exception as error:  # what was decided before it failed is known
             if is_out_of_memory(error):

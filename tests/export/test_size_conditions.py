@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,23 @@ def test_a_size_that_is_taken_as_a_number_is_named(name: str, tmp_path: Path) ->
     assert "test_size_conditions.py, line" in message
     assert "`static`" in message
     assert not any(text in message for text in ("Constraints", "Specializations", "L['"))
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [partial(F.interpolate, scale_factor=2, mode="bilinear"), F.unfold],
+    ids=["interpolate", "unfold"],
+)
+def test_an_operator_before_it_does_not_fix_the_size(operator: Any, tmp_path: Path) -> None:
+    """PyTorch's own runs for shapes make numbers of the sizes of these operators."""
+
+    def rule(x: Tensor) -> Tensor:
+        enlarged = operator(x, 2) if operator is F.unfold else operator(x)
+        parts = [x[:, :, row : row + 4].mean((2, 3)) for row in range(0, x.shape[2], 4)]
+        return x + enlarged.mean() + sum(parts)[:, :, None, None]
+
+    with pytest.raises(TraceError, match=r"for row in range\(0, x.shape\[2\], 4\)"):
+        export_session(AsIs(rule), tmp_path)
 
 
 class Checked(Net):
