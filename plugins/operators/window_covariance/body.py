@@ -29,7 +29,8 @@ class _Channels:
 def _sum_members(windows: WindowBody, blocks: Blocks, members: str, k: str, v: str) -> str:
     """Return the sums of each cluster's members in each block, (B nW, h blocks, m, c)."""
     nodes = windows.body
-    all_windows, own_blocks = nodes.size(members, 0), nodes.size(members, 1)
+    all_windows = nodes.op("Mul", windows.batch, windows.windows)
+    own_blocks = nodes.op("Mul", windows.heads, blocks.count)
     count = nodes.size(members, 3)
     column = nodes.shape(all_windows, own_blocks, blocks.places, 1)
     ones = nodes.op("Expand", nodes.number(1.0), column)
@@ -54,9 +55,9 @@ def write(nodes: BodyBuilder) -> str:
 
     all_windows = op("Mul", windows.batch, windows.windows)
     own_blocks = op("Mul", windows.heads, blocks.count)
-    count = nodes.size(clusters.members, 3)
     own_q, own_k, own_v = blocks.cut(q), blocks.cut(k), blocks.cut(v)
     members = op("Mul", blocks.cut(clusters.members), blocks.real(2))
+    count = nodes.size(members, 3)
     sums = _sum_members(windows, blocks, members, own_k, own_v)
     sums = nodes.reshape(sums, all_windows, windows.heads, blocks.count, -1)
     elsewhere, own_sums = (
