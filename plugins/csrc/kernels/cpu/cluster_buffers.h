@@ -37,7 +37,9 @@ struct Buffers {
   float* cluster;       // (all slots) of each token
   float* left;          // (step) members in a block's bias block, outside of the block
   float* record;        // (m, width) as a block sees the clusters; with covariance
-  float* difference;    // (d_step) of a key and its center
+  float* own;           // (m, width) of the members in a block; with covariance, as those below
+  float* differences;   // (places, d_step) of a block's keys and their centers, by cluster
+  float* ordered;       // (places, e_step) the values of these keys
   float *least, *most;  // (e_step) of the values of a window
   int64_t pixels[kChunk];
 
@@ -48,7 +50,8 @@ struct Buffers {
         d_step(round_up(params.shape.head_dim, kLanes)),
         e_step(round_up(params.shape.value_dim, kLanes)),
         tilts(params.covariance ? m * params.shape.head_dim : 0),
-        width(params.covariance ? d_step + (1 + params.shape.head_dim) * e_step : e_step),
+        width(params.covariance ? d_step + (1 + round_up(params.shape.head_dim, 4)) * e_step
+                                : e_step),
         sums_step(m * width),
         centers(memory.take(m * d_step)),
         moved(memory.take(m * d_step)),
@@ -71,7 +74,9 @@ struct Buffers {
         cluster(memory.take(b.count() * b.slots)),
         left(memory.take(step)),
         record(memory.take(params.covariance ? sums_step : 0)),
-        difference(memory.take(d_step)),
+        own(memory.take(params.covariance ? sums_step : 0)),
+        differences(memory.take(params.covariance ? b.places * d_step : 0)),
+        ordered(memory.take(params.covariance ? b.places * e_step : 0)),
         least(memory.take(e_step)),
         most(memory.take(e_step)) {}
 

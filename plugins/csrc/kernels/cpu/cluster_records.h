@@ -2,49 +2,75 @@
 #pragma once
 
 #include "cluster_buffers.h"
+#include "matmul.h"
 
 namespace nystra::NYSTRA_ISA {
 namespace {
 
 // Fills the difference of a key from its center.
 template <class T>
-void take_difference(const WindowShape& s, const Buffers& b, const T* key, int64_t j) {
+void take_difference(const WindowShape& s, const Buffers& b, const T* key, int64_t j, float* out) {
   for (int64_t c = 0; c < s.head_dim; c += kLanes)
-    store(b.difference + c,
+    store(out + c,
           load_part(key + c, lanes_left(s.head_dim, c)) - load(b.centers + j * b.d_step + c));
 }
 
-// Adds weight times a member to a record: its difference, and the products with its value
-// (e_step).
-void add_products(const WindowShape& s, const Buffers& b, float weight, const float* value,
-                  float* record) {
-  float* const keys = record + b.keys_at();
-  for (int64_t c = 0; c < b.d_step; c += kLanes)
-    store(keys + c, fma(splat(weight), load(b.difference + c), load(keys + c)));
-  for (int64_t c = 0; c < s.head_dim; ++c) {
-    const Vec by = splat(weight * b.difference[c]);
-    float* const products = record + b.products_at(c);
-    for (int64_t i = 0; i < b.e_step; i += kLanes)
-      store(products + i, fma(by, load(value + i), load(products + i)));
+// The sum of rows of `step` floats.
+inline void sum_rows(const float* rows, int64_t count, int64_t step, float* out) {
+  for (int64_t c = 0; c < step; c += kLanes) {
+    Vec total = {};
+    for (int64_t t = 0; t < count; ++t) total += load(rows + t * step + c);
+    store(out + c, total);
   }
 }
 
-// Adds the keys of tokens and their products with the values to the records of their clusters.
+// Fills `own` with the records of a block's members. They are ordered by cluster, so that the
+// products of each cluster's keys and values are one matrix product.
+template <class T>
+void sum_members(const WindowShape& s, const Head<T>& in, const Buffers& b, const Members members) {
+  int64_t ends[kChunk] = {};
+  for (int64_t t = 0; t < members.count; ++t) ++ends[int64_t(members.cluster[t])];
+  for (int64_t j = 0, end = 0; j < b.m; ++j) {
+    const int64_t count = ends[j];
+    ends[j] = end;
+    end += count;
+  }
+  for (int64_t t = 0; t < members.count; ++t) {
+    const int64_t j = int64_t(members.cluster[t]), at = ends[j]++;
+    const int64_t pixel = members.pixels[t] * s.channels();
+    take_difference(s, b, in.k + pixel, j, b.differences + at * b.d_step);
+    for (int64_t c = 0; c < b.e_step; c += kLanes)
+      store(b.ordered + at * b.e_step + c,
+            c < s.value_dim ? load_part(in.v + pixel + c, lanes_left(s.value_dim, c)) : Vec{});
+  }
+  for (int64_t j = 0, first = 0; j < b.m; first = ends[j++]) {
+    float* const record = b.own + j * b.width;
+    const int64_t count = ends[j] - first;
+    const float* const keys = b.differences + first * b.d_step;
+    const float* const values = b.ordered + first * b.e_step;
+    sum_rows(values, count, b.e_step, record);
+    sum_rows(keys, count, b.d_step, record + b.keys_at());
+    if (count == 0)
+      zero(record + b.products_at(0), b.width - b.products_at(0));
+    else
+      multiply(round_up(s.head_dim, 4), b.e_step, count, keys, Fixed<1>(), b.d_step, values,
+               b.e_step, Zero(), store_to(record + b.products_at(0), b.e_step, Same()));
+  }
+}
+
+// Adds the records of tokens to those of their clusters.
 template <class T>
 void add_records(const WindowShape& s, const Head<T>& in, const Buffers& b, const Members members,
-                 float* sums) {
-  float* const value = b.values;  // not used yet
+                 float* sums, float* counts) {
+  sum_members(s, in, b, members);
+  add(sums, b.own, b.m * b.width);
   for (int64_t t = 0; t < members.count; ++t) {
-    const int64_t j = int64_t(members.cluster[t]), pixel = members.pixels[t] * s.channels();
-    take_difference(s, b, in.k + pixel, j);
+    counts[int64_t(members.cluster[t])] += 1;
     for (int64_t c = 0; c < b.e_step; c += kLanes) {
-      const Vec v =
-          c < s.value_dim ? load_part(in.v + pixel + c, lanes_left(s.value_dim, c)) : Vec{};
-      store(value + c, v);
-      store(b.least + c, min(load(b.least + c), v));
-      store(b.most + c, max(load(b.most + c), v));
+      const Vec value = load(b.ordered + t * b.e_step + c);
+      store(b.least + c, min(load(b.least + c), value));
+      store(b.most + c, max(load(b.most + c), value));
     }
-    add_products(s, b, 1, value, sums + j * b.width);
   }
 }
 
@@ -56,24 +82,18 @@ void take_records(const WindowShape& s, const Buffers& b, const Head<T>& in, con
                   const int64_t* pixels, const float* cluster, float inside, int64_t column) {
   const float* const others = b.others + block.coarse * b.sums_step;
   const float* const sums = b.sums + block.coarse * b.sums_step;
-  float* const own = b.values + b.m * b.e_step;
-  pack_rows(in.v, s.channels(), pixels, block.count(), s.value_dim, own, b.e_step);
+  float* const values = b.values + b.m * b.e_step;
+  pack_rows(in.v, s.channels(), pixels, block.count(), s.value_dim, values, b.e_step);
+  if (!block.alone) sum_members(s, in, b, {pixels, cluster, block.count()});
   for (int64_t j = 0; j < b.m; ++j) {
-    const Vec weight = splat(b.left[j] > 0 ? inside : 0.0f);
-    for (int64_t i = j * b.width; i < (j + 1) * b.width; i += kLanes)
-      store(b.record + i, fma(weight, load(sums + i), load(others + i)));
+    const bool some = !block.alone && b.left[j] > 0;
+    for (int64_t i = j * b.width; i < (j + 1) * b.width; i += kLanes) {
+      const Vec seen = load(others + i);
+      const Vec rest = some ? load(sums + i) - load(b.own + i) : Vec{};
+      store(b.record + i, fma(splat(inside), rest, seen));
+    }
   }
-  for (int64_t t = 0; t < block.count(); ++t) {
-    const int64_t j = int64_t(cluster[t]);
-    if (!(b.left[j] > 0)) continue;  // nothing was added
-    float* const record = b.record + j * b.width;
-    const float* const value = own + t * b.e_step;
-    take_difference(s, b, in.k + pixels[t] * s.channels(), j);
-    for (int64_t c = 0; c < b.e_step; c += kLanes)
-      store(record + c, fma(splat(-inside), load(value + c), load(record + c)));
-    add_products(s, b, -inside, value, record);
-  }
-  float* products = own + block.count() * b.e_step;
+  float* products = values + block.count() * b.e_step;
   for (int64_t j = 0; j < b.m; ++j) {
     const float* const record = b.record + j * b.width;
     const float inverse = b.inverse[j * kVectors + column / kLanes];

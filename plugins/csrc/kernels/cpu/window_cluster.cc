@@ -111,9 +111,12 @@ void pass_keys(const ClusterParams& params, const Blocks& blocks, const Place& p
       float* const counts = b.counts + chunk[i].coarse * b.step;
       const int64_t at = i * blocks.slots, count = chunk[i].count();
       const Members members = {b.pixels + at, cluster + at, count};
+      if (last && params.covariance) {
+        add_records(s, in, b, members, sums, counts);
+        continue;
+      }
       add_members(in.k, s.channels(), members, s.head_dim, b.d_step, b.moved, b.members);
       if (last) add_members(in.v, s.channels(), members, s.value_dim, b.width, sums, counts);
-      if (last && params.covariance) add_records(s, in, b, members, sums);
     }
   });
   if (last && params.covariance) return;  // records are relative to these centers
