@@ -102,7 +102,7 @@ def test_sharp_attention_has_finer_settings() -> None:
 
 def test_a_choice_is_repeatable_and_finer_for_a_higher_limit() -> None:
     before = change_by(usual())
-    near, far = (chosen(Plan(Cluster()), before + more) for more in (1.0, 6.0))
+    near, far = (chosen(Plan(Cluster()), before + more) for more in (1.0, 19.0))
     assert near == chosen(Plan(Cluster()), before + 1.0)
     assert change_by(far.sites) > change_by(near.sites)
     assert far.sites["sharp"].operations(8, 8) > near.sites["sharp"].operations(8, 8)

@@ -200,7 +200,7 @@ class Cluster(Windowed):
         count = math.prod(clusters)
         own = block**2 * (head_dim + value_dim) / 2
         distances = 1.5 * (1 + (self.rounds or 0)) * count * head_dim
-        covariances = (self.order or 0) * (10 + 1.5 * count) * head_dim * value_dim
+        covariances = (self.order or 0) * (4.5 + 1.5 * count) * head_dim * value_dim
         return own + count * (head_dim + value_dim) + distances + covariances
 
     def sizes(self, tokens: int = 0) -> tuple[tuple[int, int], int]:
