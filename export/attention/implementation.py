@@ -117,13 +117,15 @@ def find_unsupported_reason(mechanism: Mechanism, site: AnySite) -> str:
 
 def slower_than_exact_reason(mechanism: Mechanism, site: AnySite) -> str:
     """Return why exact attention is faster than a mechanism at a site, or ""."""
-    if not isinstance(site, WindowSite) or _class_name(mechanism, site) != "Tokens":
+    reason = mechanism.slower_than_exact(geometry_for(mechanism, site))
+    if isinstance(site, WindowSite) and _class_name(mechanism, site) == "Tokens":
+        reason = (
+            f"{mechanism.name} runs on standard operators if the key window extends beyond the "
+            "window, and exact attention is one faster node"
+        )
+    if not reason:
         return ""
-    return (
-        f"{mechanism.name} runs on standard operators if the key window extends beyond the "
-        "window, and exact attention is one faster node; a plan that names the site can still "
-        "choose it"
-    )
+    return f"{reason}; a plan that names the site can still choose it"
 
 
 def geometry_for(mechanism: Mechanism, site: AnySite) -> Geometry:

@@ -53,6 +53,10 @@ class Mechanism(Options):
         """Return why the mechanism is undefined at a site of this geometry, or ""."""
         return ""
 
+    def slower_than_exact(self, geometry: Geometry) -> str:
+        """Return why exact attention is faster at a site of this geometry, which it fits, or ""."""
+        return ""
+
     def at(self, geometry: Geometry) -> Mechanism:
         """Return the mechanism with its parameters for a site of this geometry, which it fits."""
         return self

@@ -136,6 +136,27 @@ def test_covariances_have_fewer_clusters() -> None:
     assert "64 clusters; order 1 has at most 16" in Cluster((8, 8), order=1).fits(geometry(32))
 
 
+@pytest.mark.parametrize(
+    ("place", "setting", "reason"),
+    [
+        (geometry(4), {}, "one block of cluster has all 16 keys"),
+        (geometry(8), {"block": 8}, "one block of cluster has all 64 keys"),
+        (geometry(8), {"clusters": (8, 8), "block": 4}, "cluster has 64 clusters for 64 keys"),
+        (geometry(8), {}, ""),
+        (geometry(8, shift=4), {"block": 8}, ""),
+        (TokenGeometry((8, 8), (4, 4), 1.0), {}, "cluster has 16 clusters for 16 keys"),
+        (TokenGeometry((1, 16), (1, 32), 1.0), {}, "one block of cluster has all 32 keys"),
+        (TokenGeometry((1, 17), (1, 32), 1.0), {}, ""),
+        (TokenGeometry((2, 2), (2, 2), 1.0, before=(0, 0)), {}, ""),
+        (None, {}, ""),
+    ],
+)
+def test_few_keys_keep_exact_attention(place: Any, setting: dict[str, Any], reason: str) -> None:
+    """A query would have as many logits as keys; the sides of a map may be larger elsewhere."""
+    expected = reason and f"{reason}, and exact attention is faster"
+    assert Cluster(**setting).slower_than_exact(place) == expected
+
+
 def test_where_it_cannot_pay() -> None:
     assert Cluster().why_not_faster(64) == "64 tokens, 16 clusters and blocks of 16"
     assert Cluster().why_not_faster(256) == ""

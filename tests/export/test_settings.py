@@ -177,6 +177,12 @@ def test_the_largest_blocks_that_no_border_cuts_are_tried() -> None:
     assert blocks == {3, 6}
 
 
+def test_blocks_of_a_whole_window_are_not_tried() -> None:
+    """They are exact attention, and were chosen as settings that take half of its operations."""
+    whole = WindowGeometry(1, 8, 8, (8, 8), (0, 0), True, 1.0)
+    assert {setting.block for setting in Cluster().settings(whole)} == {4}
+
+
 def test_only_given_settings_are_said_not_to_be_faster() -> None:
     loaded, fine = load("swinir_x2_w16"), Cluster((8, 8), 8, 0, 0)
     sites = dict.fromkeys(neutral(loaded.network), fine)

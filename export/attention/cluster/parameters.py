@@ -139,6 +139,28 @@ class Cluster(Windowed):
             )
         return ""
 
+    def slower_than_exact(self, geometry: Geometry) -> str:
+        """Return why a query has as many logits as keys, or ""."""
+        chosen = self.at(geometry)
+        clusters, block = chosen.sizes()
+        along = block
+        if isinstance(geometry, WindowGeometry):
+            queries = keys = geometry.window
+        elif isinstance(geometry, TokenGeometry) and geometry.before is None:
+            queries, keys = map(flat_grid, (geometry.query_grid, geometry.key_grid))
+            if queries[0] == keys[0] == 1:
+                along = block**2
+        else:
+            return ""
+        count = math.prod(keys)
+        if queries[0] <= block and queries[1] <= along:
+            return f"one block of {self.name} has all {count} keys, and exact attention is faster"
+        if math.prod(fit_clusters(clusters, keys)) == count:
+            return (
+                f"{self.name} has {count} clusters for {count} keys, and exact attention is faster"
+            )
+        return ""
+
     def _too_many(self) -> str:
         count = math.prod(self.clusters or (1, 1))
         if not self.order or count <= covariance.MAX_CLUSTERS:
@@ -171,12 +193,15 @@ class Cluster(Windowed):
         return {name: value for name, value in changes.items() if value}
 
     def settings(self, geometry: Geometry) -> Sequence[Cluster]:
-        """Return its usual setting first, then those of `_SETTINGS` and `_SIDES`."""
+        """Return its usual setting first, then those of `_SETTINGS` and `_SIDES`.
+
+        Without those that are slower than exact attention.
+        """
         candidates = [self.at(geometry)]
         for clusters, rounds, order in self._numbers():
             for side in (self.block,) if self.block else _SIDES:
                 tried = replace(self, clusters=clusters, block=side, rounds=rounds, order=order)
-                if not tried.fits(geometry):
+                if not tried.fits(geometry) and not tried.slower_than_exact(geometry):
                     candidates.append(tried.at(geometry))
         return [*dict.fromkeys(candidates)]
 
@@ -289,6 +314,11 @@ def fit_clusters(clusters: tuple[int, int], sides: tuple[int, int]) -> tuple[int
     elif columns < clusters[1]:
         rows = min(count // columns, sides[0])
     return rows, columns
+
+
+def flat_grid(grid: tuple[int, ...]) -> tuple[int, int]:
+    """Return rows and columns of a grid whose frames are stacked vertically."""
+    return math.prod(grid[:-1]), grid[-1]
 
 
 def _bias_block(sides: list[int], geometry: WindowGeometry, bias: bool) -> int:

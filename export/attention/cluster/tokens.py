@@ -17,7 +17,7 @@ from ....plugins.operators.cluster_torch import (
     sum_members,
 )
 from ....plugins.operators.window_cluster.schema import cluster_seeds
-from .parameters import Cluster, fit_clusters
+from .parameters import Cluster, fit_clusters, flat_grid
 
 
 def attend_tokens(
@@ -39,8 +39,8 @@ def attend_tokens(
     A bias is given for each pair: outside of the own block its exp is averaged over blocks.
     """
     clusters, block = mechanism.sizes()
-    query_grid = _flat(geometry.query_grid)
-    key_grid = _flat(geometry.key_grid)
+    query_grid = flat_grid(geometry.query_grid)
+    key_grid = flat_grid(geometry.key_grid)
     before = _before(q.shape[2], query_grid)
     key_before = _before(k.shape[2], key_grid)
     if before is None or key_before is None:
@@ -49,7 +49,6 @@ def attend_tokens(
         before = key_before = 0
     along = block
     if query_grid[0] == key_grid[0] == 1:  # of a line all are along it
-        clusters = (1, math.prod(clusters))
         along = block**2
     clusters = fit_clusters(clusters, key_grid)
     first = []
@@ -106,10 +105,6 @@ def attend_tokens(
     centers = centers.unsqueeze(2)
     out = attend_clusters(own_q, centers, seen, own_logits, values, v.unsqueeze(2))
     return torch.cat([*first, queries.join(out)], 2)
-
-
-def _flat(grid: tuple[int, ...]) -> tuple[int, int]:
-    return math.prod(grid[:-1]), grid[-1]
 
 
 def _key_bounds(bounds: list[int], size: int, margin: int | None) -> list[int]:
