@@ -171,6 +171,13 @@ def test_lists_of_tokens_have_settings_too() -> None:
     assert len(Cluster().settings(None)) > 5
 
 
+def test_settings_of_lists_state_the_clusters_that_they_have() -> None:
+    """Lists of windows of 3x48 were said to have 8x8 clusters, and have 3 rows of 21."""
+    place = TokenGeometry((3, 48), (3, 48), 1.0)
+    assert Cluster((8, 8)).at(place).clusters == (3, 21)
+    assert Cluster().at(TokenGeometry((1, 40), (1, 40), 1.0)).clusters == (1, 16)
+
+
 def test_the_largest_blocks_that_no_border_cuts_are_tried() -> None:
     cut = WindowGeometry(1, 8, 8, (12, 12), (6, 6), True, 1.0)
     blocks = {each.block for each in Cluster().settings(cut)}

@@ -155,7 +155,7 @@ class Cluster(Windowed):
         count = math.prod(keys)
         if queries[0] <= block and queries[1] <= along:
             return f"one block of {self.name} has all {count} keys, and exact attention is faster"
-        if math.prod(fit_clusters(clusters, keys)) == count:
+        if math.prod(clusters) == count:
             return (
                 f"{self.name} has {count} clusters for {count} keys, and exact attention is faster"
             )
@@ -179,6 +179,8 @@ class Cluster(Windowed):
         if isinstance(geometry, WindowGeometry):
             clusters = fit_clusters(clusters, geometry.window)
             block = self._blocks(geometry)[0]
+        if isinstance(geometry, TokenGeometry) and not free:
+            clusters = fit_clusters(clusters, flat_grid(geometry.key_grid))
         return replace(
             self,
             clusters=clusters,
