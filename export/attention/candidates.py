@@ -9,16 +9,20 @@ from ..attention.site import Site
 
 
 def candidates(site: Site, *, coarse: bool = False) -> list[Mechanism]:
-    """Return the candidates of a site: as trained first, then the mechanisms that support it."""
+    """Return the candidates of a site: as trained first, then the mechanisms that support it.
+
+    Without those that are slower than exact attention whatever the machine.
+    """
     rows = [
         mechanism(name, **parameters)
         for name in MECHANISMS
         for parameters, always in mechanism_class(name).candidates
         if always or not coarse
     ]
-    served = [
-        row.at(geometry_for(row, site.module))
-        for row in rows
-        if not find_unsupported_reason(row, site.module)
-    ]
+    served = []
+    for row in rows:
+        geometry = geometry_for(row, site.module)
+        if find_unsupported_reason(row, site.module) or row.slower_than_exact(geometry):
+            continue
+        served.append(row.at(geometry))
     return [as_trained(site.module), *dict.fromkeys(served)]
