@@ -9,6 +9,7 @@ from ...core.json_text import json_number
 from ...core.ports.port import size_text
 from ...runtime.metrics.measures import decibels
 from ..attention.candidates import candidates
+from ..attention.implementation import as_trained
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import find_sites
@@ -122,18 +123,21 @@ def site_plans(prepared: Prepared, keep_full: Sequence[str]) -> dict[str, Sites]
             machine's CPU and do not rank what a GPU runs.
         keep_full: Sites that stay as trained.
     """
-    rows: dict[str, list[Mechanism]] = {}
+    trained: dict[str, Mechanism] = {}
+    changed: dict[Mechanism, dict[str, Mechanism]] = {}
     for site in find_sites(prepared.loaded.network):
-        rows[site.path] = candidates(site, coarse=prepared.images.coarse)
+        trained[site.path] = as_trained(site.module)
         is_small = (site.tokens or LEAST_ON_A_GPU) < LEAST_ON_A_GPU
         if site.path in keep_full or (is_small and prepared.options.target == TENSORRT):
-            del rows[site.path][1:]
-    trained = {path: row[0] for path, row in rows.items()}
+            continue
+        served = candidates(site, coarse=prepared.images.coarse)
+        for candidate, at_site in served.items():
+            changed.setdefault(candidate, {})[site.path] = at_site
     plans: dict[str, Sites] = {TRAINED: trained}
-    tried = [candidate for row in rows.values() for candidate in row[1:]]
-    for candidate in dict.fromkeys(tried):
-        served = [path for path, row in rows.items() if candidate in row[1:]]
-        plans[str(candidate)] = trained | dict.fromkeys(served, candidate)
+    for candidate, sites in changed.items():
+        plan = trained | sites
+        if plan not in plans.values():  # no site has room for more
+            plans[str(candidate)] = plan
     return plans
 
 

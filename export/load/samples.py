@@ -118,8 +118,7 @@ def _effort(loaded: LoadedModel, side: int, images: int) -> tuple[int, int, bool
     ]
     for crops, count, coarse in levels:
         options = [candidates(site, coarse=coarse) for site in alike.values()]
-        rows = [len(option) - 1 for option in options]
-        runs = sum(rows)  # at most: alike sites share candidates
+        runs = sum(map(len, options))  # at most: alike sites share candidates
         if runs * crop * crops * count <= MAX_OPERATIONS:
             return crops, count, coarse
     return 1, two, True

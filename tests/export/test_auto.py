@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 from auto_costs import table
 from nystra.cli.main import export_main, main
@@ -22,6 +23,7 @@ from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.plan import read_plan
 from nystra.export.attention.site import Site, find_sites
 from nystra.export.auto import trials
+from nystra.export.auto.search import site_plans
 from nystra.export.auto.trials import Trials
 from nystra.export.auto_options import AutoOptions
 from nystra.export.load import samples as images
@@ -201,7 +203,7 @@ def test_costs_are_measured_written_and_remembered(
     document = json.loads(path.read_text())
     assert {"as trained", "nystra", "psal"} <= set(document["seconds"])
     assert all(0 < seconds < 60 for seconds in document["seconds"].values())
-    assert said[0] == "time the attention of 13 plans"
+    assert said[0] == "time the attention of 15 plans"
     monkeypatch.setattr(Trials, "time", lambda *_: pytest.fail("timed again"))
     again = tmp_path / "again.json"
     proposed(checkpoint, tmp_path, folder, AutoOptions(again))
@@ -211,8 +213,24 @@ def test_costs_are_measured_written_and_remembered(
 def test_blocks_of_a_whole_window_are_no_candidates() -> None:
     """They are exact attention in more operations; timings of a busy machine have chosen them."""
     module = WindowSite(WindowGeometry(2, 5, 5, (8, 8), (0, 0), True, 0.4))
-    clusters = [row for row in candidates(Site("", module)) if isinstance(row, Cluster)]
+    served = candidates(Site("", module)).values()
+    clusters = [row for row in served if isinstance(row, Cluster)]
     assert {row.block for row in clusters} == {4}
+
+
+def test_a_plan_has_windows_of_both_orientations(checkpoint: Path) -> None:
+    """One candidate has its parameters in each: 64 clusters are 10x6 and 6x10."""
+    network = nn.Module()
+    network.down = WindowSite(WindowGeometry(1, 8, 8, (24, 6), (0, 0), False, 0.4))
+    network.along = WindowSite(WindowGeometry(1, 8, 8, (6, 24), (0, 0), False, 0.4))
+    prepared = prepare(checkpoint, ExportOptions(), lambda _: None)
+    loaded = replace(prepared.loaded, network=network)
+    plans = site_plans(replace(prepared, loaded=loaded), ())
+    sites = plans["cluster clusters=8x8 block=8"]
+    assert {path: site.clusters for path, site in sites.items() if isinstance(site, Cluster)} == {
+        "down": (10, 6),
+        "along": (6, 10),
+    }
 
 
 @pytest.mark.full

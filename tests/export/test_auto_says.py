@@ -69,7 +69,7 @@ def test_where_nothing_gains_nothing_is_tried_on_images(
     monkeypatch.setattr(Trials, "changes", refused)
     planned, said = searched(checkpoint, folder, tmp_path, {"nystra": 3.9})
     assert planned.is_neutral
-    assert said == ["time the attention of 13 plans"]
+    assert said == ["time the attention of 15 plans"]
     (warning,) = planned.warnings
     assert "none was tried on images" in warning
 
