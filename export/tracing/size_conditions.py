@@ -111,7 +111,7 @@ def record_conditions(where: str | None = None) -> Iterator[list[Condition]]:
     environment: Any = ShapeEnv
     environment.evaluate_expr = evaluate_and_record
     try:
-        with _without_texts(), _without_bits():
+        with _without_texts(), _without_bits(), _with_solvable_remainders():
             yield conditions
     finally:
         environment.evaluate_expr = evaluate
@@ -180,6 +180,29 @@ def _without_bits() -> Iterator[None]:
     finally:
         for name, own in before.items():
             setattr(torch.SymInt, name, own)
+
+
+@contextmanager
+def _with_solvable_remainders() -> Iterator[None]:
+    """Compute ``-size % number`` as ``(number - size % number) % number``.
+
+    They are the same, but PyTorch finds no lengths for conditions on remainders of negative sizes.
+    """
+    symbolic: Any = torch.SymInt
+    remainder = symbolic.__mod__
+
+    def of_positive(size: Any, number: Any) -> Any:
+        factor, _ = size.node.expr.as_coeff_Mul()
+        is_negative = type(number) is int and number > 0 and factor < 0
+        if not is_negative:
+            return remainder(size, number)
+        return remainder(number - remainder(-size, number), number)
+
+    symbolic.__mod__ = of_positive
+    try:
+        yield
+    finally:
+        symbolic.__mod__ = remainder
 
 
 def _is_in_message(file: str, line: int) -> bool:

@@ -247,6 +247,29 @@ def test_an_operator_before_it_does_not_fix_the_size(operator: Any, tmp_path: Pa
         export_session(AsIs(rule), tmp_path)
 
 
+class PaddedBeside(Net):
+    """Windows of an image that is padded by the remainder of its negative sides, and the image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        padded = self.conv(F.pad(x, (0, -width % 32, 0, -height % 32), mode="reflect"))
+        rows, columns = (side // 32 for side in padded.shape[2:])
+        windows = padded.view(-1, 3, rows, 32, columns, 32)
+        centered = windows - windows.mean((3, 5), keepdim=True)
+        joined = centered.reshape(padded.shape)[:, :, :height, :width]
+        return x + joined + F.interpolate(self.conv(x), scale_factor=2.0)[:, :, ::2, ::2]
+
+
+def test_remainders_of_negative_sides_keep_them_free(tmp_path: Path) -> None:
+    network = PaddedBeside().eval()
+    session = export_session(network, tmp_path)
+    for height, width in ((33, 40), (64, 96), (50, 31)):
+        image = torch.rand(1, 3, height, width)
+        with torch.no_grad():
+            expected = network(image)
+        torch.testing.assert_close(torch.from_numpy(session(image.numpy())), expected)
+
+
 class Checked(Net):
     def forward(self, x: Tensor) -> Tensor:
         torch._assert(
