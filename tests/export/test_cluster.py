@@ -66,6 +66,12 @@ def test_no_two_clusters_start_at_one_token(
     assert (attributes["cluster_rows"], attributes["cluster_cols"]) == taken
 
 
+def test_windows_of_frames_are_refused_with_a_reason() -> None:
+    frames = WindowGeometry(2, 8, 8, (2, 8, 8), (0, 0, 0), False, 1.0)
+    assert "not of (2, 8, 8)" in Cluster().fits(frames)
+    assert Cluster((2, 2), 4).at(frames).clusters == (2, 2)
+
+
 def test_repeated_seeds_have_no_members() -> None:
     keys = torch.randn(1, 2, 12, 4, generator=torch.Generator().manual_seed(0))
     seeds, repeated = torch.tensor([1, 1, 5, 9, 9]), torch.tensor([False, True, False, False, True])

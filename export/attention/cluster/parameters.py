@@ -303,12 +303,14 @@ class Cluster(Windowed):
         return side % block == 0 and uncut and few
 
 
-def fit_clusters(clusters: tuple[int, int], sides: tuple[int, int]) -> tuple[int, int]:
+def fit_clusters(clusters: tuple[int, int], sides: Sequence[int]) -> tuple[int, int]:
     """Return rows and columns of about as many clusters, at most as many as a grid has.
 
     Two clusters that start at one token have the same center, and rounding would choose between
-    them.
+    them. Grids of other than two sides have no clusters: the numbers stay.
     """
+    if len(sides) != len(clusters):
+        return clusters
     count = math.prod(clusters)
     rows, columns = (min(pair) for pair in zip(clusters, sides, strict=True))
     if rows < clusters[0]:
