@@ -227,7 +227,8 @@ def test_a_file_of_one_size_is_searched_at_small_images(
 
     monkeypatch.setattr(searching, "at_shapes", at_shapes)
     network = Restorer(toys.lively(getattr(toys, toy)()))
-    options = replace(CLUSTER, static=(1, 3, *size))
+    plan = Plan(mechanism("cluster", clusters=(2, 2), block=2))
+    options = replace(CLUSTER, plan=plan, static=(1, 3, *size))
     result = export_module(network, tmp_path / "m.onnx", options)
     assert sizes[0 if searched != size else -1] == searched
     assert result.validation.passed
@@ -298,7 +299,7 @@ def test_a_network_without_found_sites_that_cannot_be_traced_is_refused(
 @pytest.mark.full
 def test_where_nothing_is_served_the_refusal_has_the_reasons(tmp_path: Path) -> None:
     network = Restorer(toys.lively(toys.Channels()))
-    text = r"does not apply: .*; attention stays as trained: its tokens are channels \(network.b"
+    text = r"can replace no attention .*: attention stays as trained: its tokens are channels \(netw"
     with pytest.raises(UnsupportedModelError, match=text):
         export_module(network, tmp_path / "m.onnx", CLUSTER)
 

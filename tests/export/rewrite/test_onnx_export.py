@@ -209,7 +209,7 @@ def test_the_commands_take_what_was_written(
 ) -> None:
     path = window_attention(tmp_path / "theirs.onnx")
     ours = tmp_path / "ours.onnx"
-    attention = ["--attn", "cluster", "--clusters", "2x2"]
+    attention = ["--attn", "cluster", "--clusters", "2x2", "--block", "2"]
     assert export_main([str(path), *attention, "-o", str(ours), "--no-speed", "-q"]) == 0
     manifest = json.loads(ours.with_suffix(".json").read_text())
     assert manifest["source"]["name"] == "theirs.onnx"
