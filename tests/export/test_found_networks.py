@@ -299,7 +299,7 @@ def test_a_network_without_found_sites_that_cannot_be_traced_is_refused(
 @pytest.mark.full
 def test_where_nothing_is_served_the_refusal_has_the_reasons(tmp_path: Path) -> None:
     network = Restorer(toys.lively(toys.Channels()))
-    text = r"can replace no attention .*: attention stays as trained: its tokens are channels \(netw"
+    text = r"can replace no attention .*: attention stays as trained: its tokens are channels \("
     with pytest.raises(UnsupportedModelError, match=text):
         export_module(network, tmp_path / "m.onnx", CLUSTER)
 
