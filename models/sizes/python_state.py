@@ -337,22 +337,23 @@ def _put_attributes(owner: Any, content: _Content) -> None:
 
 def describe(value: Any, depth: int = 0) -> Any:
     """Return what can be compared of a value."""
-    if isinstance(value, (nn.Module, FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool)):
+    kind = type(value)  # isinstance() asks the value for its class, and some warn of that
+    if issubclass(kind, (nn.Module, FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool)):
         return id(value)
-    if isinstance(value, Tensor):
+    if issubclass(kind, Tensor):
         values = value.detach().contiguous().reshape(-1).view(torch.uint8)
         return tuple(value.shape), str(value.dtype), _hash(values.numpy())
-    if isinstance(value, np.ndarray):
+    if issubclass(kind, np.ndarray):
         return value.shape, _hash(value)
-    if value is None or isinstance(value, (int, float, complex, str, bytes)):
-        return type(value).__name__, value
-    if depth >= _DEEPEST or (isinstance(value, Collection) and len(value) > _MAX_ELEMENTS):
+    if value is None or issubclass(kind, (int, float, complex, str, bytes)):
+        return kind.__name__, value
+    if depth >= _DEEPEST or (issubclass(kind, Collection) and len(value) > _MAX_ELEMENTS):
         return id(value)
-    if isinstance(value, Mapping):
+    if issubclass(kind, Mapping):
         return [(str(key), describe(each, depth + 1)) for key, each in value.items()]
-    if isinstance(value, _SEQUENCES):
+    if issubclass(kind, _SEQUENCES):
         return [describe(each, depth + 1) for each in value]
-    if isinstance(value, (set, frozenset)):
+    if issubclass(kind, (set, frozenset)):
         return sorted(map(str, value))
     attributes = None if callable(value) else _attributes_of(value)
     if attributes is not None:

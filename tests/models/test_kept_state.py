@@ -242,7 +242,7 @@ class Deprecated:
     """As `torch.distributed.reduce_op`, which a network's file may import."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "__dict__":
+        if name in ("__class__", "__dict__"):
             raise AssertionError("deprecated")
         return super().__getattribute__(name)
 
