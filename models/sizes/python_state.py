@@ -246,10 +246,12 @@ def _content(value: Any) -> _Content:
 
 def _attributes_of(value: Any) -> Mapping[str, Any] | None:
     """Return the attributes of an object, or None; its class may warn where they are asked for."""
-    if isinstance(value, threading.local):
-        return vars(value)  # those of this thread
+    attributes: Mapping[str, Any]
+    if issubclass(type(value), threading.local):
+        attributes = vars(value)  # those of this thread
+        return attributes
     try:
-        attributes: Mapping[str, Any] = object.__getattribute__(value, "__dict__")
+        attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:
         names = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
         return {name: getattr(value, name) for name in names if hasattr(value, name)} or None
