@@ -119,19 +119,24 @@ def choose_settings(
         if change <= budget:
             break
         expected = sum(group.predict() for group in classes)
-    finest = math.floor(decibels(change))
-    reason = f"its settings change the output too much (`min_psnr` {finest} takes them everywhere)"
+    finest = change
     exact: dict[str, Mechanism] = {}
     for _ in range(_RUNS):
         paths = _find_worst(classes, exact, budget / max(change, 1e-30))
         if change <= budget or not paths:
             break
         progress(f"run with exact attention at {pluralize(len(exact) + len(paths), 'site')}")
-        exact |= {path: replace(trial.exact[path], reason=reason) for path in paths}
+        exact |= {path: replace(trial.exact[path], reason=_too_sharp(finest)) for path in paths}
         change = trial.change_by(sites | exact)
     count = len(trial.samples)
     description = _describe(classes, exact, count, limit, before, change)
     return Settings(sites | exact, *description)
+
+
+def _too_sharp(change: float) -> str:
+    """Return why sites keep exact attention, from the change by the finest settings, above 0."""
+    limit = math.floor(decibels(change))
+    return f"its settings change the output too much (`min_psnr` {limit} takes them everywhere)"
 
 
 def _refine(classes: list[SiteClass], allowed: float) -> None:

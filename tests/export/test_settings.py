@@ -147,6 +147,15 @@ def test_exact_attention_stays_where_no_setting_keeps_the_limit() -> None:
     assert "exact attention at 1 site" in settings.summary
 
 
+def test_attention_that_does_not_reach_the_output_has_settings() -> None:
+    network = Two().eval()
+    network.tail.weight.data.zero_()
+    plan = Plan(Cluster())
+    settings = choose_settings(network, OUTPUT, plan, resolve(plan, network), samples())
+    assert all(isinstance(site, Cluster) for site in settings.sites.values())
+    assert settings.figures["exact"] == []
+
+
 def test_nothing_is_chosen_where_all_is_given_or_exact() -> None:
     every = Plan(Cluster((4, 4), 4))
     assert chosen(every, 99.0) == Settings(resolve(every, Two()))
