@@ -74,9 +74,10 @@ def key_clusters(
     """
     centers = k[..., seeds, :]
     for _ in range(rounds + 1):
-        nearness = k @ centers.mT - 0.5 * centers.square().sum(-1).unsqueeze(-2)
+        halves = 0.5 * centers.square().sum(-1)
         if repeated is not None:
-            nearness = nearness.masked_fill(repeated, -torch.inf)
+            halves = halves.masked_fill(repeated, torch.inf)
+        nearness = k @ centers.mT - halves.unsqueeze(-2)
         nearest = nearness.detach().argmax(-1, keepdim=True)
         members = (nearest == torch.arange(len(seeds), device=k.device)).to(k.dtype)
         counts = members.sum(-2).unsqueeze(-1)

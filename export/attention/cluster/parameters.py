@@ -143,17 +143,16 @@ class Cluster(Windowed):
         """Return why a query has as many logits as keys, or ""."""
         chosen = self.at(geometry)
         clusters, block = chosen.sizes()
-        along = block
         if isinstance(geometry, WindowGeometry):
             queries = keys = geometry.window
+            rows, columns = block, block
         elif isinstance(geometry, TokenGeometry) and geometry.before is None:
             queries, keys = map(flat_grid, (geometry.query_grid, geometry.key_grid))
-            if queries[0] == keys[0] == 1:
-                along = block**2
+            rows, columns = block_sides(block, queries, keys)
         else:
             return ""
         count = math.prod(keys)
-        if queries[0] <= block and queries[1] <= along:
+        if queries[0] <= rows and queries[1] <= columns:
             return f"one block of {self.name} has all {count} keys, and exact attention is faster"
         if math.prod(clusters) == count:
             return (
@@ -318,6 +317,13 @@ def fit_clusters(clusters: tuple[int, int], sides: Sequence[int]) -> tuple[int, 
     elif columns < clusters[1]:
         rows = min(count // columns, sides[0])
     return rows, columns
+
+
+def block_sides(block: int, queries: tuple[int, int], keys: tuple[int, int]) -> tuple[int, int]:
+    """Return rows and columns of the blocks of grids: of a line all places are along it."""
+    if queries[0] == keys[0] == 1:
+        return block, block**2
+    return block, block
 
 
 def flat_grid(grid: tuple[int, ...]) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from ....plugins.operators.cluster_torch import (
     sum_members,
 )
 from ....plugins.operators.window_cluster.schema import cluster_seeds
-from .parameters import Cluster, fit_clusters, flat_grid
+from .parameters import Cluster, block_sides, fit_clusters, flat_grid
 
 
 def attend_tokens(
@@ -47,9 +47,6 @@ def attend_tokens(
         query_grid = (1, q.shape[2])
         key_grid = (1, k.shape[2])
         before = key_before = 0
-    along = block
-    if query_grid[0] == key_grid[0] == 1:  # of a line all are along it
-        along = block**2
     clusters = fit_clusters(clusters, key_grid)
     first = []
     if before:
@@ -71,7 +68,7 @@ def attend_tokens(
     members, centers = key_clusters(
         grid_k, torch.tensor(seeds, device=k.device), mechanism.rounds or 0
     )
-    steps = zip(query_grid, (block, along), strict=True)
+    steps = zip(query_grid, block_sides(block, query_grid, key_grid), strict=True)
     bounds = [[*range(0, size, step), size] for size, step in steps]
     queries = Blocks.of(bounds, q.device)
     margins = geometry.margin or (None, None)

@@ -126,7 +126,7 @@ class ClusteredWindows:
         return sum_members(inside, self.blocks.cut(self.v), own_keys)
 
     def sum_seen(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sums that each block sees, weighted by exp(bias), both like the sums.
+        """Return the sums that each block sees, weighted by exp(bias), both like ``sums``.
 
         They are those in other blocks of the coarse bias, and those in its own one.
         """
